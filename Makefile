@@ -1,0 +1,40 @@
+# Every target sets up .venv by itself; a second call skips the set-up unless the requirements changed.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+
+.PHONY: setup demo test lint check bench docs clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[figures,parquet]" --group dev
+	@touch $(READY)
+
+demo: $(READY)
+	$(BIN)/fedwinnow demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+check: lint test
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks
+
+docs: $(READY) .venv/docs-ready
+	$(BIN)/mkdocs build --strict
+
+.venv/docs-ready: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs
+	@touch .venv/docs-ready
+
+clean:
+	rm -rf .venv site build dist

@@ -1,0 +1,200 @@
+"""What there is to choose from: every part of every family, read from the source files without importing them.
+
+A family is a folder; a part is a class in it with a literal `name`. Reading the text instead of importing keeps
+`--help` and the catalogue commands free of torch, and means that there is no table to edit when a part is added.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from fedwinnow.errors import UsageError, unknown
+from fedwinnow.options import Part, build, parse_spec
+
+ROOT = Path(__file__).parent
+
+# family -> (what one member is called, its folder, the entry point group of third parties)
+FAMILIES = {
+    "data": ("data source", "data/sources", "fedwinnow.data"),
+    "partitions": ("partition", "scene/partitions", "fedwinnow.partitions"),
+    "noises": ("noise", "scene/rates", "fedwinnow.noises"),
+    "flips": ("flip", "scene/flips", "fedwinnow.flips"),
+    "models": ("model", "models", "fedwinnow.models"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class OptionText:
+    """One option as the catalogue prints it."""
+
+    name: str
+    type: str
+    default: str
+    sentence: str
+    symbol: str = ""
+    source: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One part as the catalogue prints it, and where to import it from."""
+
+    family: str
+    name: str
+    summary: str
+    details: str
+    options: tuple[OptionText, ...]
+    module: str
+    class_name: str
+    facts: dict[str, Any]  # literal class attributes other than the name, for example a citation
+
+    def load(self) -> type[Part]:
+        """Import the class; only now may torch come in."""
+        part = getattr(importlib.import_module(self.module), self.class_name)
+        assert issubclass(part, Part)
+        return part
+
+
+@cache
+def entries(family: str) -> dict[str, Entry]:
+    """All parts of a family by name, ours and those of installed third parties."""
+    _, folder, group = FAMILIES[family]
+    files = {
+        path: ".".join(["fedwinnow", *Path(folder).parts, path.stem]) for path in sorted((ROOT / folder).glob("*.py"))
+    }
+    found = {entry.name: entry for entry in read_files(family, files)}
+    for point in entry_points(group=group):
+        found.setdefault(point.name, from_entry_point(family, point))
+    return dict(sorted(found.items()))
+
+
+def find(family: str, name: str) -> Entry:
+    """The part of this name, or an error that lists the names and guesses."""
+    kind, known = FAMILIES[family][0], entries(family)
+    if name not in known:
+        raise unknown(kind, name, known)
+    return known[name]
+
+
+def make(family: str, spec: str | dict[str, Any] | Part) -> Part:
+    """A part from `name:key=value`, from a TOML table with `kind`, or the part itself."""
+    if isinstance(spec, Part):
+        return spec
+    name, values = split(family, spec)
+    return build(FAMILIES[family][0], find(family, name).load(), values)
+
+
+def split(family: str, spec: str | dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name and the raw values of a spec in either form."""
+    if isinstance(spec, str):
+        name, texts = parse_spec(spec)
+        return name, dict(texts)
+    kind = FAMILIES[family][0]
+    if not isinstance(spec, dict) or not isinstance(spec.get("kind"), str):
+        raise UsageError(f"{spec!r} was given as {kind}; allowed: a text like name:key=value, or a table with a kind.")
+    return spec["kind"], {key: value for key, value in spec.items() if key != "kind"}
+
+
+def from_entry_point(family: str, point: EntryPoint) -> Entry:
+    """A third party's part; its module is imported, because only then is its place known for certain."""
+    part = point.load()
+    origin = sys.modules[part.__module__].__file__
+    known = read_files(family, {Path(str(origin)): part.__module__})
+    matching = [entry for entry in known if entry.class_name == part.__name__]
+    if not matching:
+        raise UsageError(f"the installed {FAMILIES[family][0]} '{point.name}' ({point.value}) has no literal `name`.")
+    return dataclasses.replace(matching[0], name=point.name)
+
+
+# --- reading source text -------------------------------------------------------------------------------------------
+
+
+def read_files(family: str, files: dict[Path, str]) -> Iterator[Entry]:
+    """Every part in these files; options are inherited from base classes in the same files or folder."""
+    classes: dict[str, tuple[ast.ClassDef, str]] = {}
+    for path, module in files.items():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                classes[node.name] = (node, module)
+    for class_name, (node, module) in classes.items():
+        facts = literal_attributes(node)
+        if isinstance(facts.get("name"), str):
+            summary, _, details = (ast.get_docstring(node) or "").partition("\n\n")
+            yield Entry(
+                family=family,
+                name=facts.pop("name"),
+                summary=" ".join(summary.split()),
+                details=details.strip(),
+                options=tuple(options_of(node, classes).values()),
+                module=module,
+                class_name=class_name,
+                facts=facts,
+            )
+
+
+def literal_attributes(node: ast.ClassDef) -> dict[str, Any]:
+    """Class attributes whose value is a literal, such as `name` or `citation`."""
+    found = {}
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            target, value = statement.target, statement.value
+        elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target, value = statement.targets[0], statement.value
+        else:
+            continue
+        if isinstance(target, ast.Name):
+            try:
+                found[target.id] = ast.literal_eval(value)
+            except ValueError:
+                continue  # computed, so not for the catalogue
+    return found
+
+
+def options_of(node: ast.ClassDef, classes: dict[str, tuple[ast.ClassDef, str]]) -> dict[str, OptionText]:
+    """The options of a class, those of its bases first; a class may redeclare one."""
+    found: dict[str, OptionText] = {}
+    for base in node.bases:
+        if isinstance(base, ast.Name) and base.id in classes:
+            found |= options_of(classes[base.id][0], classes)
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            text = option_text(statement)
+            if text is not None:
+                found[text.name] = text
+    return found
+
+
+def option_text(statement: ast.AnnAssign) -> OptionText | None:
+    """What `field: type = option(default, "sentence", ...)` says."""
+    call = statement.value
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id != "option":
+        return None
+    default, sentence = (ast.unparse(call.args[0]), ast.literal_eval(call.args[1]))
+    extra = {word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg in ("symbol", "source")}
+    assert isinstance(statement.target, ast.Name)
+    return OptionText(
+        name=statement.target.id,
+        type=type_text(statement.annotation),
+        default="required" if default == "..." else default.strip("'\""),
+        sentence=sentence,
+        **extra,
+    )
+
+
+def type_text(annotation: ast.expr) -> str:
+    """A type as a user reads it: the allowed words of a Literal, or a plain word."""
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Literal":
+        inner = annotation.slice
+        words = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+        return " | ".join(str(ast.literal_eval(word)) for word in words)
+    plain = {"int": "whole number", "float": "number", "bool": "true | false", "str": "text", "Path": "path"}
+    return " | ".join(plain.get(word.strip(), word.strip().lower()) for word in ast.unparse(annotation).split("|"))

@@ -1,0 +1,177 @@
+"""The one value that every data source gives: features kept as they are, labels, names, ids."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwinnow.errors import DataError
+
+Kind = Literal["images", "rows", "tokens"]
+Labels = NDArray[np.int64]
+Rows = NDArray[np.int64]
+
+
+class Features(Protocol):
+    """What the samples look like: uint8 images (height, width, channels), float32 rows or int32 token ids."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """uint8, float32 or int32: never converted for storage."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: Rows) -> NDArray[Any]:
+        """The samples at these rows, as one array."""
+
+    def stream(self, batches: Iterable[Rows]) -> Iterator[NDArray[Any]]:
+        """The samples batch by batch; a lazy source decodes the next batch while this one is used."""
+
+    def subset(self, rows: Rows) -> Features:
+        """The features of these rows only, with no way back to the others."""
+
+
+@dataclass(frozen=True, eq=False)
+class Resident:
+    """Features that are in memory (or mapped from one file), as an array whose first axis counts samples."""
+
+    array: NDArray[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape[1:]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.array.dtype
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def take(self, rows: Rows) -> NDArray[Any]:
+        return np.asarray(self.array[rows])
+
+    def stream(self, batches: Iterable[Rows]) -> Iterator[NDArray[Any]]:
+        for rows in batches:
+            yield self.take(rows)
+
+    def subset(self, rows: Rows) -> Resident:
+        return Resident(self.take(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """One part of a data set, the training or the test samples; all arrays line up with the features."""
+
+    features: Features
+    labels: Labels
+    ids: NDArray[Any]  # text or whole numbers, unique
+    true: Labels | None = None  # where the truth is known
+    sites: NDArray[np.str_] | None = None  # which site holds the sample, where the data says so
+    human: dict[str, Labels] = field(default_factory=dict)  # further labels by people, by name (CIFAR-N)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def subset(self, rows: Rows) -> Samples:
+        """These rows, in this order."""
+        return Samples(
+            features=self.features.subset(rows),
+            labels=self.labels[rows],
+            ids=self.ids[rows],
+            true=None if self.true is None else self.true[rows],
+            sites=None if self.sites is None else self.sites[rows],
+            human={name: column[rows] for name, column in self.human.items()},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A data set as a method sees it before noise and partition: never changed after it was made."""
+
+    name: str
+    kind: Kind
+    class_names: tuple[str, ...]
+    train: Samples
+    test: Samples | None = None  # None until `with_test_part` has split one off
+    labels_trusted: bool = True  # False where the labels are what people gave and may be wrong
+    mean: tuple[float, ...] = ()  # per channel of an image, of pixel / 255; empty: not normalised
+    std: tuple[float, ...] = ()
+    vocabulary: int = 0  # how many token ids there are; 0 where samples are not tokens
+    source: str = ""  # the spec that loads it again, for example "csv:path=a.csv,label=diagnosis"
+    source_hash: str = ""  # sha256 of the files it came from, where that is cheap to know
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def classes(self) -> int:
+        return len(self.class_names)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        return self.train.features.shape
+
+    def fingerprint(self) -> str:
+        """A hash of labels, ids and names of the training part.
+
+        Features are left out on purpose: decoding a photograph or standardising a column may differ in the last bit
+        between machines, and a set that is decoded lazily would have to be read whole. `source_hash` covers them.
+        """
+        digest = hashlib.sha256()
+        digest.update(f"{self.kind}/{self.sample_shape}/{len(self.train)}".encode())
+        digest.update("\0".join(self.class_names).encode())
+        digest.update(self.train.labels.astype("<i8").tobytes())
+        digest.update("\0".join(map(str, self.train.ids.tolist())).encode())
+        if self.train.true is not None:
+            digest.update(self.train.true.astype("<i8").tobytes())
+        if self.train.sites is not None:
+            digest.update("\0".join(self.train.sites.tolist()).encode())
+        return digest.hexdigest()
+
+
+def check(dataset: Dataset) -> None:
+    """The checks that hold for every source; a source adds file and row to what it finds itself."""
+    if len(dataset.class_names) < 2:
+        names = ", ".join(dataset.class_names) or "none"
+        raise DataError(f"{dataset.name}: a classifier needs at least two classes; found: {names}.")
+    if len(set(dataset.class_names)) < len(dataset.class_names):
+        raise DataError(f"{dataset.name}: two classes have the same name.")
+    for part, samples in (("training", dataset.train), ("test", dataset.test)):
+        if samples is not None:
+            check_samples(f"{dataset.name} ({part} part)", samples, dataset.classes)
+    counts = np.bincount(dataset.train.labels, minlength=dataset.classes)
+    if (counts == 0).any():
+        empty = ", ".join(dataset.class_names[place] for place in np.flatnonzero(counts == 0)[:5])
+        raise DataError(
+            f"{dataset.name}: no training sample has the class {empty}. Remove it from the class names or add samples."
+        )
+
+
+def check_samples(where: str, samples: Samples, classes: int) -> None:
+    """Lengths agree, labels are within the names, ids are unique."""
+    count = len(samples.features)
+    if count == 0:
+        raise DataError(f"{where}: there are no samples.")
+    columns = {"labels": samples.labels, "ids": samples.ids, "true": samples.true, "sites": samples.sites}
+    for name, column in (columns | dict(samples.human)).items():
+        if column is not None and len(column) != count:
+            raise DataError(f"{where}: {count} samples but {len(column)} {name}; every sample needs one.")
+    for name, labels in {"label": samples.labels, "true label": samples.true, **samples.human}.items():
+        if labels is not None and len(bad := np.flatnonzero((labels < 0) | (labels >= classes))):
+            raise DataError(
+                f"{where}: row {bad[0]} has the {name} {labels[bad[0]]}; allowed: 0 to {classes - 1}, one per class name."
+            )
+    unique, first = np.unique(samples.ids, return_index=True)
+    if len(unique) < count:
+        second = int(np.setdiff1d(np.arange(count), first)[0])
+        raise DataError(f"{where}: the id '{samples.ids[second]}' appears twice (again at row {second}).")

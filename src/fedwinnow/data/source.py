@@ -1,0 +1,21 @@
+"""What a data source is: a part with a `load` that gives a Dataset."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedwinnow.options import Part
+
+if TYPE_CHECKING:
+    from fedwinnow.data.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class Source(Part):
+    """Base of every data source."""
+
+    @abstractmethod
+    def load(self) -> Dataset:
+        """Read the data; every problem is a DataError that names file and row."""

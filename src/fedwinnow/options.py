@@ -1,0 +1,237 @@
+"""A part of an experiment is a frozen dataclass; its fields, made with `option`, are everything a user may set.
+
+The same field is a key on the command line (`name:key=value`), a key in a TOML file, a keyword in Python and a row
+of the documentation. Every part checks its own values when it is made, so no half-valid part exists.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
+
+from fedwinnow.errors import UsageError, unknown
+
+
+def option(
+    default: Any,
+    sentence: str,
+    *,
+    symbol: str = "",
+    source: str = "",
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+) -> Any:
+    """Declare one option of a part; `...` as the default makes it required.
+
+    `symbol` is its letter in the paper, `source` says where the default comes from, the bounds are checked.
+    """
+    metadata = {
+        "sentence": sentence,
+        "symbol": symbol,
+        "source": source,
+        "at_least": at_least,
+        "at_most": at_most,
+        "above": above,
+    }
+    if default is ...:
+        return dataclasses.field(metadata=metadata, kw_only=True)
+    return dataclasses.field(default=default, metadata=metadata, kw_only=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Base of everything that is chosen by name: data sources, partitions, noises, models, methods."""
+
+    name: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            check_bounds(self.name, field, getattr(self, field.name))
+
+    def values(self) -> dict[str, Any]:
+        """Every option with its value, in the order of declaration."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def __str__(self) -> str:
+        return format_spec(self.name, self.values())
+
+
+AnyPart = TypeVar("AnyPart", bound=Part)
+
+
+def check_bounds(part: str, field: dataclasses.Field[Any], value: Any) -> None:
+    """Refuse a number outside the bounds its option declares."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    meta = field.metadata
+    words = [
+        f"{text} {meta[key]:g}"
+        for key, text in (("above", "above"), ("at_least", "at least"), ("at_most", "at most"))
+        if meta.get(key) is not None
+    ]
+    outside = (
+        math.isnan(value)
+        or (meta.get("at_least") is not None and value < meta["at_least"])
+        or (meta.get("at_most") is not None and value > meta["at_most"])
+        or (meta.get("above") is not None and value <= meta["above"])
+    )
+    if outside:
+        allowed = " and ".join(words) if words else "a number"
+        raise UsageError(f"{part}: {field.name}={value} was given; allowed: {allowed}. ({meta['sentence']})")
+
+
+def build(kind: str, part: type[AnyPart], values: dict[str, Any]) -> AnyPart:
+    """Make a part from raw values (texts from a command line, or typed values from TOML or Python)."""
+    fields = {field.name: field for field in dataclasses.fields(part)}
+    hints = typing.get_type_hints(part)
+    ready = {}
+    for key, raw in values.items():
+        if key not in fields:
+            raise unknown(f"option of {kind} '{part.name}':", key, fields)
+        ready[key] = convert(f"{kind} '{part.name}': {key}", raw, hints[key])
+    for key, field in fields.items():
+        if key not in ready and field.default is dataclasses.MISSING:
+            raise UsageError(
+                f"{kind} '{part.name}' needs {key}=... ({field.metadata['sentence']}) "
+                f"For example: {part.name}:{key}={example_value(hints[key])}"
+            )
+    return part(**ready)
+
+
+def example_value(hint: Any) -> str:
+    """A value to show in an error message that asks for a missing option."""
+    return {int: "10", float: "0.5", Path: "file", bool: "true"}.get(hint, "...")
+
+
+def convert(where: str, raw: Any, hint: Any) -> Any:
+    """Turn a raw value into the type an option declares, or say what is allowed."""
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        members = [member for member in get_args(hint) if member is not type(None)]
+        if raw is None or (isinstance(raw, str) and raw.lower() == "none"):
+            if len(members) < len(get_args(hint)):
+                return None
+            raise UsageError(f"{where}=none was given, but a value is needed.")
+        problems = []
+        for member in members:
+            try:
+                return convert(where, raw, member)
+            except UsageError as problem:
+                problems.append(problem)
+        raise problems[0]
+    if origin is Literal:
+        text = str(raw)
+        for allowed in get_args(hint):
+            if text == str(allowed):
+                return allowed
+        raise unknown(f"value of {where}:", text, map(str, get_args(hint)))
+    converters = {bool: to_bool, int: to_int, float: to_float, str: to_text, Path: to_path}
+    if hint not in converters:
+        raise TypeError(f"{where}: options of type {hint} are not supported")
+    return converters[hint](where, raw)
+
+
+def to_bool(where: str, raw: Any) -> bool:
+    """Accept true/false, yes/no, on/off, 1/0."""
+    text = str(raw).lower()
+    if text in ("true", "yes", "on", "1"):
+        return True
+    if text in ("false", "no", "off", "0"):
+        return False
+    raise UsageError(f"{where}={raw} was given; allowed: true or false.")
+
+
+def to_int(where: str, raw: Any) -> int:
+    """Accept a whole number."""
+    try:
+        if isinstance(raw, bool) or (isinstance(raw, float) and not raw.is_integer()):
+            raise ValueError
+        return int(raw)
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(f"{where}={raw} was given; allowed: a whole number.") from None
+
+
+def to_float(where: str, raw: Any) -> float:
+    """Accept a number; `inf` is one, `nan` is not."""
+    try:
+        if isinstance(raw, bool):
+            raise ValueError
+        number = float(raw)
+        if math.isnan(number):
+            raise ValueError
+        return number
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(f"{where}={raw} was given; allowed: a number.") from None
+
+
+def to_text(where: str, raw: Any) -> str:
+    """Accept any text."""
+    if isinstance(raw, dict | list):
+        raise UsageError(f"{where} was given a list or table; allowed: a text.")
+    return str(raw)
+
+
+def to_path(where: str, raw: Any) -> Path:
+    """Accept a path; `~` is the home folder."""
+    text = to_text(where, raw)
+    if not text or "\0" in text:
+        raise UsageError(f"{where} is empty or no path; allowed: a path.")
+    return Path(text).expanduser()
+
+
+# --- the grammar: name:key=value,key=value -------------------------------------------------------------------------
+
+
+def parse_spec(text: str) -> tuple[str, dict[str, str]]:
+    """Split `name:key=value,key="a, b"` into the name and its raw values."""
+    name, colon, rest = text.strip().partition(":")
+    if not name:
+        raise UsageError(f"'{text}' was given; allowed: name or name:key=value,key=value.")
+    values: dict[str, str] = {}
+    for piece in split_outside_quotes(rest, text) if colon and rest.strip() else []:
+        key, equals, value = piece.partition("=")
+        key, value = key.strip().replace("-", "_"), value.strip()
+        if not equals or not key:
+            raise UsageError(f"'{piece}' in '{text}' is not key=value; allowed: {name}:key=value,key=value.")
+        if key in values:
+            raise UsageError(f"'{key}' is given twice in '{text}'.")
+        values[key] = value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
+    return name, values
+
+
+def split_outside_quotes(rest: str, whole: str) -> list[str]:
+    """Split at commas, except inside quotes that begin right after an equals sign."""
+    pieces, start, quote = [], 0, ""
+    for place, letter in enumerate(rest):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'" and place and rest[place - 1] == "=":
+            quote = letter
+        elif letter == ",":
+            pieces.append(rest[start:place])
+            start = place + 1
+    if quote:
+        raise UsageError(f"a quote is not closed in '{whole}'.")
+    return [*pieces, rest[start:]]
+
+
+def format_spec(name: str, values: dict[str, Any]) -> str:
+    """The text that `parse_spec` reads back to the same part."""
+    return name + ":" * bool(values) + ",".join(f"{key}={format_value(value)}" for key, value in values.items())
+
+
+def format_value(value: Any) -> str:
+    """One value as the grammar writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    text = str(value).replace("\\", "/") if isinstance(value, Path) else str(value)
+    if "," in text or text != text.strip() or text[:1] in ("'", '"'):
+        return f"'{text}'" if '"' in text else f'"{text}"'
+    return "none" if value is None else text

@@ -1,0 +1,52 @@
+"""Random numbers that depend on (seed, purpose, client, position) and on nothing else.
+
+A draw is a hash of where it is used, so the order of work, the number of workers and the other clients never change
+it. The hash is integer arithmetic, so it is the same on every machine and in every version of NumPy, whose own
+generators may change between releases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def stream_key(seed: int, purpose: str, *numbers: int) -> int:
+    """A 64-bit number for one purpose of one seed (and, for training, one client and round)."""
+    text = "/".join([str(int(seed)), purpose, *(str(int(number)) for number in numbers)])
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def uniforms(seed: int, purpose: str, client: Any, position: Any = 0) -> Floats:
+    """Numbers in [0, 1), one per (client, position) pair; both may be arrays."""
+    key = np.uint64(stream_key(seed, purpose))
+    with np.errstate(over="ignore"):
+        lane = _mix(np.asarray(client).astype(np.uint64) * GOLDEN + key)
+        bits = _mix(lane + (np.asarray(position).astype(np.uint64) + np.uint64(1)) * GOLDEN)
+    # The top 53 bits fill a double exactly.
+    return np.asarray((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of SplitMix64: every input bit changes about half of the output bits."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(bits ^ (bits >> np.uint64(31)))
+
+
+def permutation(seed: int, purpose: str, size: int, client: int = 0) -> Integers:
+    """A random order of 0..size-1."""
+    return np.argsort(uniforms(seed, purpose, client, np.arange(size)), kind="stable").astype(np.int64)
+
+
+def frozen_generator(seed: int, purpose: str, *numbers: int) -> np.random.RandomState:
+    """NumPy's legacy generator, whose streams are frozen for ever: for gamma and Dirichlet draws."""
+    return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(stream_key(seed, purpose, *numbers))))
