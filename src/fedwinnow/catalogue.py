@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib
-import importlib.util
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -59,8 +58,7 @@ class Entry:
 
     def load(self) -> type[Part]:
         """Import the class; only now may torch come in."""
-        part = getattr(importlib.import_module(self.module), self.class_name)
-        assert issubclass(part, Part)
+        part: type[Part] = getattr(importlib.import_module(self.module), self.class_name)
         return part
 
 
@@ -144,6 +142,7 @@ def read_files(family: str, files: dict[Path, str]) -> Iterator[Entry]:
 def literal_attributes(node: ast.ClassDef) -> dict[str, Any]:
     """Class attributes whose value is a literal, such as `name` or `citation`."""
     found = {}
+    target: ast.expr
     for statement in node.body:
         if isinstance(statement, ast.AnnAssign) and statement.value is not None:
             target, value = statement.target, statement.value

@@ -169,7 +169,7 @@ def check_samples(where: str, samples: Samples, classes: int) -> None:
     for name, labels in {"label": samples.labels, "true label": samples.true, **samples.human}.items():
         if labels is not None and len(bad := np.flatnonzero((labels < 0) | (labels >= classes))):
             raise DataError(
-                f"{where}: row {bad[0]} has the {name} {labels[bad[0]]}; allowed: 0 to {classes - 1}, one per class name."
+                f"{where}: row {bad[0]} has the {name} {labels[bad[0]]}; allowed: 0 to {classes - 1}, a class each."
             )
     unique, first = np.unique(samples.ids, return_index=True)
     if len(unique) < count:
