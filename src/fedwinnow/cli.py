@@ -1,0 +1,119 @@
+"""The front door: finds the command, parses its flags, turns errors into messages and exit codes. No logic."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Protocol
+
+from fedwinnow.errors import FedwinnowError, UsageError, unknown
+from fedwinnow.version import __version__
+
+# command -> (module and class, one line for the overview). The modules are imported only when needed.
+COMMANDS = {
+    "demo": ("fedwinnow.commands.demo:Demo", "the main job on embedded data, ending in something worth looking at"),
+    "scene make": ("fedwinnow.commands.scene:Make", "who holds what and which labels are wrong, frozen and hashed"),
+    "scene show": ("fedwinnow.commands.scene:Show", "a scene in the terminal: class map and rates"),
+    "scene draw": ("fedwinnow.commands.scene:Draw", "a scene as pictures: bubbles, transitions, rates"),
+    "scene export": ("fedwinnow.commands.scene:Export", "arrays `client` and `given` for other programs"),
+    "scene import": ("fedwinnow.commands.scene:Import", "a scene that was made elsewhere"),
+    "data": ("fedwinnow.commands.parts:Data", "the data sources, with every option"),
+    "partitions": ("fedwinnow.commands.parts:Partitions", "the partitions, with every option"),
+    "noises": ("fedwinnow.commands.parts:Noises", "the noises (how wrong is each client), with every option"),
+    "flips": ("fedwinnow.commands.parts:Flips", "the flips (what a wrong label becomes), with every option"),
+    "models": ("fedwinnow.commands.parts:Models", "the models, with every option"),
+    "doctor": ("fedwinnow.commands.doctor:Doctor", "checks the installation, data and device, says what to do"),
+}
+
+
+class Command(Protocol):
+    """What a command is: a dataclass whose fields are its flags, with a `run` that gives the exit code."""
+
+    def run(self) -> int: ...
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command and end the process with its exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = dispatch(words)
+        sys.stdout.flush()
+    except FedwinnowError as problem:
+        report(problem, as_json="--json" in words)
+        code = problem.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:
+        # The reader (head, less) has gone; writing the rest is pointless and no error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    raise SystemExit(code)
+
+
+def dispatch(words: list[str]) -> int:
+    """Find the command that these words name and run it."""
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0
+    if words[0] == "--version":
+        print(f"fedwinnow {__version__}")
+        return 0
+    name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
+    if name not in COMMANDS:
+        return explain_unknown(words)
+    module, _, class_name = COMMANDS[name][0].partition(":")
+    command_class = getattr(importlib.import_module(module), class_name)
+    command = parse(command_class, name, words[len(name.split()) :])
+    return command.run()
+
+
+def parse(command_class: type[Command], name: str, flags: list[str]) -> Command:
+    """Flags into a command; a config file, where one is named, gives the defaults."""
+    import tyro
+
+    from fedwinnow.config import with_config
+
+    default, flags = with_config(command_class, flags)
+    made: Command = tyro.cli(
+        command_class,
+        prog=f"fedwinnow {name}",
+        args=flags,
+        default=default,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    return made
+
+
+def overview() -> str:
+    """What `fedwinnow --help` prints."""
+    lines = [
+        f"fedwinnow {__version__}: federated learning with noisy labels",
+        "",
+        "usage: fedwinnow COMMAND [flags]",
+        "",
+    ]
+    lines += [f"  {name:<14} {text}" for name, (_, text) in COMMANDS.items()]
+    lines += ["", "fedwinnow COMMAND --help explains every flag. --json on any command prints for machines."]
+    lines += ["Exit codes: 0 ok, 2 wrong use, 3 data problem, 4 run failed."]
+    return "\n".join(lines)
+
+
+def explain_unknown(words: list[str]) -> int:
+    """A group of commands without its second word, or a name that does not exist."""
+    group = [name for name in COMMANDS if name.startswith(words[0] + " ")]
+    if group and len(words) > 1 and words[1] in ("-h", "--help"):
+        print("\n".join(f"  fedwinnow {name:<14} {COMMANDS[name][1]}" for name in group))
+        return 0
+    if group:
+        raise UsageError(f"'{' '.join(words[:2])}' is not a command. Allowed: {', '.join(group)}.")
+    raise unknown("command", words[0], {name.split()[0] for name in COMMANDS})
+
+
+def report(problem: FedwinnowError, *, as_json: bool) -> None:
+    """Print an error the way the reader wants it."""
+    if as_json:
+        print(json.dumps({"error": str(problem), "exit_code": problem.exit_code}))
+    print(f"error: {problem}", file=sys.stderr)

@@ -1,0 +1,31 @@
+"""What the commands share: flags that all have, and printing for people or for machines."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass
+class Flags:
+    """Flags of every command."""
+
+    json: bool = False
+    """Print one JSON value for machines instead of text."""
+    quiet: bool = False
+    """Print nothing but errors."""
+
+    def console(self) -> Console:
+        """Where text for people goes; nowhere when it is not wanted."""
+        from rich.console import Console
+
+        return Console(quiet=self.quiet or self.json, highlight=False)
+
+    def emit(self, value: Any) -> None:
+        """Print a value for machines, if that was asked for."""
+        if self.json:
+            print(json.dumps(value, indent=1, allow_nan=False))

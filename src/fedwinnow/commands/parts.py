@@ -1,0 +1,112 @@
+"""The catalogue commands: what there is to choose from, with every option. Reads source text, imports no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import tyro
+
+from fedwinnow import catalogue
+from fedwinnow.commands.common import Flags
+
+
+@dataclass
+class Catalogue(Flags):
+    """Base of the catalogue commands."""
+
+    family: ClassVar[str]
+    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None
+    """Show this one with all its options; without a name, list them all."""
+
+    def run(self) -> int:
+        """List the family or show one of it."""
+        if self.name is None:
+            self.list_all()
+        else:
+            self.show(catalogue.find(self.family, self.name))
+        return 0
+
+    def list_all(self) -> None:
+        """One line each."""
+        from rich.table import Table
+
+        entries = catalogue.entries(self.family)
+        self.emit([as_json(entry) for entry in entries.values()])
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for name, entry in entries.items():
+            table.add_row(f"[bold]{name}[/]", entry.summary)
+        console = self.console()
+        console.print(table)
+        console.print(f"\n[dim]fedwinnow {self.family} NAME shows every option.[/]")
+
+    def show(self, entry: catalogue.Entry) -> None:
+        """One part: what it is, where it comes from, its options."""
+        from rich.markup import escape
+        from rich.table import Table
+
+        self.emit(as_json(entry))
+        console = self.console()
+        console.print(f"[bold]{entry.name}[/]: {escape(entry.summary)}")
+        if entry.details:
+            console.print("\n" + escape(" ".join(entry.details.split())))
+        for fact, value in entry.facts.items():
+            if isinstance(value, str | int) and not isinstance(value, bool):
+                console.print(f"[dim]{fact.replace('_', ' ')}:[/] {escape(str(value))}")
+        if not entry.options:
+            console.print("\nno options")
+            return
+        table = Table("option", "default", "allowed", "meaning", box=None, pad_edge=False, header_style="dim")
+        for option in entry.options:
+            notes = ", ".join(filter(None, [option.symbol and f"symbol {option.symbol}", option.source]))
+            meaning = escape(option.sentence) + (f" [dim]({escape(notes)})[/]" if notes else "")
+            table.add_row(f"[bold]{option.name}[/]", escape(option.default), escape(option.type), meaning)
+        console.print()
+        console.print(table)
+
+
+def as_json(entry: catalogue.Entry) -> dict[str, object]:
+    """An entry for machines."""
+    return {
+        "name": entry.name,
+        "summary": entry.summary,
+        "details": entry.details,
+        "facts": entry.facts,
+        "options": [dataclasses.asdict(option) for option in entry.options],
+    }
+
+
+@dataclass
+class Data(Catalogue):
+    """The data sources: your own files and published data sets."""
+
+    family: ClassVar[str] = "data"
+
+
+@dataclass
+class Partitions(Catalogue):
+    """The partitions: who holds which sample."""
+
+    family: ClassVar[str] = "partitions"
+
+
+@dataclass
+class Noises(Catalogue):
+    """The noises: how wrong is each client. Their `flip` option takes any of `fedwinnow flips`."""
+
+    family: ClassVar[str] = "noises"
+
+
+@dataclass
+class Flips(Catalogue):
+    """The flips: what a wrong label becomes. Used inside a noise: constant:rate=0.4,flip=pair."""
+
+    family: ClassVar[str] = "flips"
+
+
+@dataclass
+class Models(Catalogue):
+    """The models."""
+
+    family: ClassVar[str] = "models"

@@ -1,0 +1,160 @@
+"""`fedwinnow scene make|show|draw|export|import`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from fedwinnow.commands.common import Flags
+from fedwinnow.errors import UsageError
+
+Folder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+
+
+@dataclass
+class Make(Flags):
+    """Make a scene: deal the data out to clients, make labels wrong, measure how wrong they really are.
+
+    Every part is written name:key=value,key=value; `fedwinnow data`, `partitions`, `noises` and `flips` list them.
+    """
+
+    data: str = "digits"
+    """The data: a name with options (csv:path=a.csv,label=diagnosis), or a path to a folder of images or a file."""
+    clients: int = 20
+    """How many clients; the partition `column` takes them from the data instead."""
+    partition: str = "iid"
+    """Who holds which sample."""
+    noise: str | None = None
+    """Which labels are wrong; none: trusted data stays right, other data keeps the labels it was given."""
+    seed: int = 0
+    """The same seed gives the same scene, on every machine."""
+    test: float = 0.2
+    """The share split off as the test part, where the data has none of its own. It is never made noisy."""
+    out: Path = Path("scenes/scene")
+    """The folder for scene.npz and scene.json."""
+    config: Path | None = None
+    """A TOML file with the same names; flags win over it."""
+
+    def run(self) -> int:
+        """Make, save and show."""
+        from fedwinnow.scene.files import describe_scene
+        from fedwinnow.scene.scene import Scene
+        from fedwinnow.scene.show import show_scene
+
+        scene = Scene.make(
+            self.data,
+            clients=self.clients,
+            partition=self.partition,
+            noise=self.noise,
+            seed=self.seed,
+            test=self.test,
+        )
+        scene.save(self.out)
+        self.emit({"folder": str(self.out), **describe_scene(scene)})
+        console = self.console()
+        show_scene(scene, console)
+        console.print(f"\nwritten to [bold]{self.out}[/]; pictures: fedwinnow scene draw {self.out}")
+        return 0
+
+
+@dataclass
+class Show(Flags):
+    """Show a scene in the terminal: the class-by-client map, and nominal and realised rates."""
+
+    folder: Folder = Path("scenes/scene")
+    """The folder of the scene."""
+    limit: int = 40
+    """Show at most so many clients."""
+
+    def run(self) -> int:
+        """Load and show."""
+        from fedwinnow.scene.files import describe_scene
+        from fedwinnow.scene.scene import Scene
+        from fedwinnow.scene.show import show_scene
+
+        scene = Scene.load(self.folder)
+        self.emit(describe_scene(scene))
+        show_scene(scene, self.console(), limit=self.limit)
+        return 0
+
+
+@dataclass
+class Draw(Flags):
+    """Draw a scene: the bubble plot of the papers, the transition heat map, the bars of the rates."""
+
+    folder: Folder = Path("scenes/scene")
+    """The folder of the scene."""
+    format: Literal["png", "svg"] = "png"
+    """The kind of picture."""
+    out: Path | None = None
+    """The folder for the pictures; none: the scene's own."""
+
+    def run(self) -> int:
+        """Load and draw."""
+        from fedwinnow.figures.scene import draw_scene
+        from fedwinnow.scene.scene import Scene
+
+        pictures = draw_scene(Scene.load(self.folder), self.out or self.folder, self.format)
+        self.emit([str(path) for path in pictures])
+        for path in pictures:
+            self.console().print(str(path))
+        return 0
+
+
+@dataclass
+class Export(Flags):
+    """Write the arrays `client`, `given` and, where known, `true`, aligned with the training rows (-1: nobody)."""
+
+    folder: Folder = Path("scenes/scene")
+    """The folder of the scene."""
+    out: Path = Path("scene-export.npz")
+    """A .npz or a .csv file."""
+
+    def run(self) -> int:
+        """Load and export."""
+        from fedwinnow.scene.files import export_scene
+        from fedwinnow.scene.scene import Scene
+
+        if self.out.suffix not in (".npz", ".csv"):
+            raise UsageError(f"--out {self.out} was given; allowed: a file that ends in .npz or .csv.")
+        export_scene(Scene.load(self.folder), self.out)
+        self.emit({"file": str(self.out)})
+        self.console().print(str(self.out))
+        return 0
+
+
+@dataclass
+class Import(Flags):
+    """Take over a scene that was made elsewhere."""
+
+    data: str = "digits"
+    """The data it belongs to."""
+    source: Annotated[Path | None, tyro.conf.arg(name="from")] = None
+    """An .npz file with arrays `client` (-1: nobody) and `given`, aligned with the training rows; `true` if known."""
+    seed: int = 0
+    """The seed with which the test part was split off, where the data has none of its own."""
+    test: float = 0.2
+    """The share that was split off."""
+    out: Path = Path("scenes/scene")
+    """The folder for scene.npz and scene.json."""
+
+    def run(self) -> int:
+        """Read, check, save and show."""
+        from fedwinnow.data.load import load
+        from fedwinnow.data.split import with_test_part
+        from fedwinnow.scene.files import describe_scene, import_scene
+        from fedwinnow.scene.show import show_scene
+
+        if self.source is None:
+            raise UsageError("--from is missing; give the .npz file with the arrays `client` and `given`.")
+        loaded = load(self.data)
+        dataset = with_test_part(loaded, self.test, self.seed)
+        share = self.test if loaded.test is None else 0.0
+        scene = import_scene(dataset, self.source, seed=self.seed, test_share=share)
+        scene.save(self.out)
+        self.emit({"folder": str(self.out), **describe_scene(scene)})
+        show_scene(scene, self.console())
+        return 0

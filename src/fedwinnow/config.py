@@ -1,0 +1,57 @@
+"""Config files: the same names as the flags, in TOML; a flag on the command line wins."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import typing
+from pathlib import Path
+from typing import Any
+
+from fedwinnow.errors import DataError, UsageError, unknown
+from fedwinnow.options import convert, format_spec
+
+
+def with_config(command_class: type[Any], flags: list[str]) -> tuple[Any, list[str]]:
+    """The command's defaults from the file that `--config` names, and the flags without it."""
+    names = {field.name for field in dataclasses.fields(command_class)}
+    if "config" not in names:
+        return None, flags
+    for place, flag in enumerate(flags):
+        if flag == "--config" and place + 1 < len(flags):
+            path, rest = flags[place + 1], flags[:place] + flags[place + 2 :]
+        elif flag.startswith("--config="):
+            path, rest = flag.partition("=")[2], flags[:place] + flags[place + 1 :]
+        else:
+            continue
+        return command_class(**read_config(Path(path), command_class), config=Path(path)), rest
+    return None, flags
+
+
+def read_config(path: Path, command_class: type[Any]) -> dict[str, Any]:
+    """The fields of a command from a TOML file; a part may be a text or a table with `kind`."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise UsageError(f"--config {path}: cannot be read: {problem.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise DataError(f"{path}: not valid TOML: {problem}.") from None
+    hints = typing.get_type_hints(command_class)
+    values = {}
+    for key, raw in table.items():
+        name = key.replace("-", "_")
+        if name not in hints or name == "config":
+            raise unknown(f"key in {path}:", key, hints.keys() - {"config"})
+        values[name] = convert(f"{path}: {key}", as_spec(path, key, raw) if isinstance(raw, dict) else raw, hints[name])
+    return values
+
+
+def as_spec(path: Path, key: str, table: dict[str, Any]) -> str:
+    """A table with `kind` as the text the command line would have."""
+    kind = table.get("kind")
+    if not isinstance(kind, str):
+        raise UsageError(f'{path}: the table [{key}] needs a kind, for example kind = "iid".')
+    values = {name.replace("-", "_"): value for name, value in table.items() if name != "kind"}
+    if nested := [name for name, value in values.items() if isinstance(value, dict | list)]:
+        raise UsageError(f"{path}: [{key}] {nested[0]} is a list or table; allowed: a text, a number, true or false.")
+    return format_spec(kind, values)

@@ -1,0 +1,46 @@
+"""One style for all pictures: readable in print and for colour-blind people, drawn without a display."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedwinnow.atomic import replacing
+from fedwinnow.errors import missing_extra
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours: distinct for every kind of colour vision.
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"
+
+SETTINGS = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "figure.dpi": 100,
+    "savefig.dpi": 160,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedwinnow",  # the same picture gives the same file
+}
+
+
+@contextmanager
+def picture(path: Path, width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
+    """A figure with one set of axes, saved to `path` when the block ends."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise missing_extra("figures", "drawing pictures") from None
+    with matplotlib.rc_context(SETTINGS):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, figure.add_subplot()
+        metadata: dict[str, Any] = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+        with replacing(path) as stream:
+            figure.savefig(stream, format=path.suffix[1:], metadata=metadata)

@@ -1,0 +1,78 @@
+"""Instance-dependent noise: a sample is mislabelled the way a mediocre annotator would mislabel it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedwinnow.options import option
+from fedwinnow.randomness import Floats, Integers, stream_key
+from fedwinnow.scene.noise import Flip, Ground, Wrong
+
+
+@dataclass(frozen=True, eq=False)
+class Annotated(Ground):
+    """The ground with an annotator's opinion of every sample of the noisy clients."""
+
+    opinion: Floats = dataclasses.field(default_factory=lambda: np.zeros((0, 0)))  # holdings x classes
+
+
+@dataclass(frozen=True)
+class Instance(Flip):
+    """A small network per noisy client, trained on its true labels, picks the samples and their wrong labels.
+
+    Samples are drawn without replacement, in proportion to the probability that the annotator gives to other classes;
+    the wrong label is drawn in proportion to that probability. An annotator that is sure of everything leaves a draw
+    by chance, and one that knows no other class gives all others equally often.
+    """
+
+    name: ClassVar[str] = "instance"
+    source: ClassVar[str] = "FedNoRo, algorithm 1 (H-IDN); its annotator and its length are not published"
+    weighs_samples: ClassVar[bool] = True
+    annotator: str | None = option(None, "The annotator's model; none: mlp for rows, lenet for images, text for text.")
+    epochs: int = option(5, "Epochs of annotator training; many make it too sure of itself.", at_least=0)
+    lr: float = option(0.001, "Learning rate (Adam).", above=0)
+    batch: int = option(32, "Batch size.", at_least=1)
+
+    def prepare(self, ground: Ground, rates: Floats) -> Ground:
+        from fedwinnow.scene.annotators import train_and_ask
+
+        opinion = np.zeros((len(ground.true), ground.classes))
+        for client in np.flatnonzero((rates > 0) & (ground.holdings.sizes > 0)):
+            mine = ground.holdings.of(int(client))
+            key = stream_key(ground.seed, "annotator", int(client))
+            opinion[mine] = train_and_ask(
+                ground, mine, key, model=self.annotator, epochs=self.epochs, lr=self.lr, batch=self.batch
+            )
+        fields = {field.name: getattr(ground, field.name) for field in dataclasses.fields(Ground)}
+        return Annotated(**fields, opinion=opinion)
+
+    def keys(self, ground: Ground, luck: Floats) -> Floats:
+        assert isinstance(ground, Annotated)
+        doubt = 1.0 - ground.opinion[np.arange(len(luck)), ground.true]
+        # The smallest of -log(u) / weight are a weighted draw without replacement.
+        return np.asarray(-np.log(np.maximum(luck, 2.0**-53)) / np.maximum(doubt, 1e-12))
+
+    def flip(self, ground: Ground, wrong: Wrong) -> Integers:
+        assert isinstance(ground, Annotated)
+        weights = ground.opinion[wrong.holding]
+        possible = np.ones_like(weights, bool)
+        if wrong.local:
+            possible = ground.present()[wrong.client]
+        weights = np.where(possible, weights, 0.0)
+        weights[np.arange(len(weights)), wrong.true] = 0.0
+        hopeless = weights.sum(axis=1) <= 0
+        weights[hopeless] = possible[hopeless]
+        weights[np.arange(len(weights)), wrong.true] = 0.0
+        total = weights.sum(axis=1, keepdims=True)
+        ends = np.cumsum(weights, axis=1) / np.where(total > 0, total, 1.0)
+        drawn = (ends <= wrong.luck[:, None]).sum(axis=1)
+        # Rounding may push the draw past the last possible class.
+        last = ground.classes - 1 - np.argmax(weights[:, ::-1] > 0, axis=1)
+        return np.where(total[:, 0] > 0, np.minimum(drawn, last), wrong.true)
+
+    def describe(self) -> str:
+        return f"an annotator per noisy client ({self.epochs} epochs on its true labels) errs where it doubts"

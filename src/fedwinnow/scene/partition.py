@@ -1,0 +1,122 @@
+"""What a partition is: a rule that deals the training samples out to clients."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from fedwinnow.errors import DataError, UsageError
+from fedwinnow.options import Part, option
+from fedwinnow.randomness import Integers, permutation
+from fedwinnow.scene.holdings import Holdings, narrow
+
+TRIES = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """What a partition may look at: the labels it splits by, and how many clients there are to be."""
+
+    labels: Integers  # true labels where known, else the given ones
+    classes: int
+    clients: int
+    seed: int
+    sites: np.ndarray[tuple[int, ...], np.dtype[np.str_]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Partition(Part):
+    """Base of every partition."""
+
+    def clients_of(self, population: Population) -> int:
+        """How many clients there will be; only a site column decides this itself."""
+        return population.clients
+
+    @abstractmethod
+    def split(self, population: Population) -> Holdings:
+        """Deal the samples out."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The rule in one sentence."""
+
+
+@dataclass(frozen=True)
+class UnevenPartition(Partition):
+    """Base of Dirichlet partitions, whose clients differ in size, so that one may come out too small."""
+
+    alpha: float = option(1.0, "Concentration: smaller is more uneven; inf is even.", symbol="α", above=0)
+    minimum: int = option(1, "Draw again until every client has so many samples.", at_least=0)
+    empty: Literal["error", "keep"] = option(
+        "error", "What to do when no draw reaches the minimum: stop, or keep the last draw with its small clients."
+    )
+
+    @abstractmethod
+    def draw(self, population: Population, attempt: int) -> Holdings:
+        """One draw; another attempt gives another one."""
+
+    def hint(self, population: Population) -> str:
+        """Values that reach the minimum, tried out, for the error message."""
+        for alpha in (max(self.alpha, 0.05) * factor for factor in (2, 4, 8, 16, 64)):
+            if replace(self, alpha=alpha).search(population, tries=5) is not None:
+                return f"alpha={alpha:g} works with this data; fewer clients may too. "
+        return "Use fewer clients or a smaller minimum. "
+
+    def split(self, population: Population) -> Holdings:
+        return self.search(population) or self.give_up(population)
+
+    def search(self, population: Population, tries: int = TRIES) -> Holdings | None:
+        """The first draw in which every client is large enough."""
+        if self.minimum * population.clients > len(population):
+            raise UsageError(
+                f"{self}: {population.clients} clients with at least {self.minimum} samples each need "
+                f"{self.minimum * population.clients} samples, but there are {len(population)}. "
+                f"Allowed: minimum of at most {len(population) // population.clients}, or fewer clients."
+            )
+        for attempt in range(tries):
+            holdings = self.draw(population, attempt)
+            if int(holdings.sizes.min()) >= self.minimum:
+                return holdings
+        return None
+
+    def give_up(self, population: Population) -> Holdings:
+        """No draw was good enough: keep the last one if that was asked for, else say what would work."""
+        last = self.draw(population, TRIES - 1)
+        if self.empty == "keep":
+            return last
+        small = int((last.sizes < self.minimum).sum())
+        raise DataError(
+            f"{self}: in {TRIES} draws some client always had fewer than {self.minimum} of the {len(population)} "
+            f"samples (in the last draw {small} of {population.clients}). {self.hint(population)}"
+            f"Or set empty=keep to allow small clients."
+        )
+
+
+def need_clients(partition: Part, population: Population) -> None:
+    """At least one client, and no more clients than samples."""
+    if population.clients < 1:
+        raise UsageError(f"clients={population.clients} was given; allowed: 1 or more.")
+    if population.clients > len(population):
+        raise DataError(
+            f"{partition}: {population.clients} clients but only {len(population)} training samples; "
+            f"allowed: at most {len(population)} clients."
+        )
+
+
+def shuffled_classes(population: Population, purpose: str) -> list[Integers]:
+    """The rows of each class, in random order."""
+    labels = population.labels
+    order = permutation(population.seed, purpose, len(labels))
+    order = order[np.argsort(narrow(labels, population.classes)[order], kind="stable")]
+    return np.split(order, np.cumsum(np.bincount(labels, minlength=population.classes))[:-1])
+
+
+def deal_evenly(count: int, parts: int) -> Integers:
+    """Which part each of `count` ordered items belongs to when cut into parts whose sizes differ by at most one."""
+    return (np.arange(count) * parts) // max(count, 1)
