@@ -57,6 +57,8 @@ def builder_for(spec: Any) -> Callable[[Shape], nn.Module]:
 
     if isinstance(spec, nn.Module):
         return lambda shape: own.tried(copy.deepcopy(spec), type(spec).__name__, shape)
+    if isinstance(spec, dict) and list(spec) == ["kind"]:
+        spec = spec["kind"]  # a table may name a file too
     if isinstance(spec, str) and own.is_own(spec):
         return lambda shape: own.build_own(own.builder_in(spec), shape)
     if isinstance(spec, str | dict | Model):
