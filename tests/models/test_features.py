@@ -149,8 +149,9 @@ def test_a_module_without_a_linear_layer() -> None:
     [
         nn.Sequential(nn.Linear(4, 6), nn.Unflatten(1, (6, 1)), nn.Conv1d(6, 3, 1), nn.Flatten()),
         nn.Sequential(nn.Unflatten(1, (2, 2)), nn.Linear(2, 3), nn.Flatten(), nn.Unflatten(1, (2, 3))),
+        nn.Sequential(nn.Unflatten(1, (2, 2)), nn.Flatten(0, 1), nn.Linear(2, 3)),
     ],
-    ids=["a convolution is the head", "two rows per sample"],
+    ids=["a convolution is the head", "a table per sample", "two rows per sample"],
 )
 def test_a_linear_layer_that_is_not_the_head(model: nn.Module) -> None:
     with pytest.raises(UsageError, match="must end in a linear layer"):
