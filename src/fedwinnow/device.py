@@ -1,0 +1,38 @@
+"""The one place that chooses where tensors live."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from fedwinnow.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+VARIABLE = "FEDWINNOW_DEVICE"
+
+
+def choose_device(name: str | None = None) -> torch.device:
+    """The device of this name, else of the environment variable FEDWINNOW_DEVICE, else the fastest there is."""
+    import torch
+
+    present = devices_present()
+    asked, by = (name, "as device") if name else (os.environ.get(VARIABLE), f"by {VARIABLE}")
+    if not asked or asked.strip().lower() == "auto":
+        return torch.device(present[0])
+    wanted = asked.strip().lower()
+    if wanted not in present:
+        raise UsageError(f"'{asked}' was given {by}; this machine has: {', '.join(present)} (or auto).")
+    return torch.device(wanted)
+
+
+def devices_present() -> list[str]:
+    """The names of the devices of this machine, fastest first."""
+    import torch
+
+    cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    names = ["cuda", *(f"cuda:{number}" for number in range(cards))] if cards else []
+    if torch.backends.mps.is_available():
+        names.append("mps")
+    return [*names, "cpu"]

@@ -1,0 +1,99 @@
+"""Reading weights that a user already has into a module, without ever running code from the file."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from fedwinnow.errors import DataError
+
+# What batch normalisation counts besides its parameters; a module that keeps no running averages has no place for it.
+COUNTED = ("running_mean", "running_var", "num_batches_tracked")
+NAMED = 3  # how many keys a message names
+
+
+def load_weights(module: nn.Module, path: Path, head: str) -> None:
+    """Copy the weights in the file into the module; a head for other classes keeps its initial values, with a warning.
+
+    Every other difference is a DataError: a half-loaded network trains, but not from where its user believes.
+    """
+    found, wanted = read_weights(path), module.state_dict()
+    heads = [key for key in wanted if key.startswith(f"{head}.")]
+    if kept := [key for key in heads if key not in found or found[key].shape[:1] != wanted[key].shape[:1]]:
+        classes = len(wanted[kept[0]])
+        given = f"has {found[kept[0]].shape[:1].numel()} classes" if kept[0] in found else f"has no {kept[0]}"
+        warnings.warn(
+            f"{path}: the head ({', '.join(heads)}) keeps its initial values, because the file {given} and the data "
+            f"has {classes} classes.",
+            stacklevel=2,
+        )
+        wanted = {key: value for key, value in wanted.items() if key not in heads}
+        found = {key: value for key, value in found.items() if key not in heads}
+    check_weights(path, found, wanted)
+    with torch.no_grad():
+        for key, value in wanted.items():
+            if key in found:
+                value.copy_(found[key])
+
+
+def check_weights(path: Path, found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
+    """Every weight of the module is in the file with the same shape, and nothing else is."""
+    # Files from before batch normalisation counted its batches lack that count; nothing here reads it.
+    missing = [key for key in wanted if key not in found and not key.endswith("num_batches_tracked")]
+    if missing:
+        raise DataError(
+            f"{path}: {len(missing)} of {len(wanted)} weights are missing: {some(missing)}. "
+            f"The file has {some(found)}. Choose the model that the file was made for."
+        )
+    if different := [key for key in wanted if key in found and found[key].shape != wanted[key].shape]:
+        shapes = [f"{key} {tuple(found[key].shape)}, needed {tuple(wanted[key].shape)}" for key in different]
+        hint = " Weights made for ImageNet need stem=large." if different == ["conv1.weight"] else ""
+        raise DataError(f"{path}: {len(different)} weights have another shape: {some(shapes, '; ')}.{hint}")
+    if extra := [key for key in found if key not in wanted and not key.endswith(COUNTED)]:
+        raise DataError(
+            f"{path}: {len(extra)} weights have no place in the model: {some(extra)}. "
+            "Choose the model that the file was made for."
+        )
+
+
+def some(names: Iterable[str], between: str = ", ") -> str:
+    """The first few of many names."""
+    every = list(names)
+    return between.join(every[:NAMED]) + (f" and {len(every) - NAMED} more" if len(every) > NAMED else "")
+
+
+def read_weights(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors in a .safetensors, .pth or .pt file, by name."""
+    kind = path.suffix.lower()
+    if kind not in (".safetensors", ".pth", ".pt"):
+        raise DataError(f"{path} was given as weights; allowed: a .safetensors, .pth or .pt file.")
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such file. Give the path of a file of weights.")
+    try:
+        if kind == ".safetensors":
+            return load_file(path, device="cpu")
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as problem:  # a broken file makes the readers fail in too many ways to list
+        raise DataError(
+            f"{path}: the file cannot be read as weights: it is cut short, damaged, or holds more than tensors "
+            f"(objects that would run code are refused). Save it again with "
+            f"safetensors.torch.save_file(model.state_dict(), path). ({first_line(problem)})"
+        ) from problem
+    if not isinstance(content, dict) or not all(
+        isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in content.items()
+    ):
+        inside = f"a dict with {some(map(str, content))}" if isinstance(content, dict) else type(content).__name__
+        raise DataError(
+            f"{path}: a table of tensors by name is needed, but the file holds {inside}. Save model.state_dict() alone."
+        )
+    return content
+
+
+def first_line(problem: Exception) -> str:
+    """What an error says, without the advice below it."""
+    return next(iter(str(problem).splitlines()), type(problem).__name__)
