@@ -1,0 +1,61 @@
+"""Finding, hashing and caching the files of a data source."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import platformdirs
+
+from fedwinnow.errors import DataError
+
+
+def existing_file(path: Path) -> Path:
+    """The path, once it is sure to be a file that can be opened."""
+    try:
+        if path.is_dir():
+            raise DataError(f"{path} is a folder; a file is needed. For a folder per class use folder:path={path}")
+        with path.open("rb"):
+            return path
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(f"there is no file {path} (looked from {Path.cwd()}). Check the path.") from None
+    except (OSError, ValueError) as problem:
+        raise DataError(f"{path} cannot be opened: {problem}.") from None
+
+
+def existing_folder(path: Path) -> Path:
+    """The path, once it is sure to be a folder."""
+    try:
+        if path.is_dir():
+            return path
+        found = path.exists()
+    except (OSError, ValueError) as problem:
+        raise DataError(f"{path} cannot be opened: {problem}.") from None
+    if found:
+        raise DataError(f"{path} is a file; a folder is needed.")
+    raise DataError(f"there is no folder {path} (looked from {Path.cwd()}). Check the path.")
+
+
+def hash_of_files(paths: Sequence[Path]) -> str:
+    """sha256 of what these files hold, one after the other."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def hash_of_names(paths: Sequence[Path], names: Sequence[str]) -> str:
+    """sha256 of names and sizes: what is cheap to know of very many files."""
+    digest = hashlib.sha256()
+    for path, name in zip(paths, names, strict=True):
+        digest.update(f"{name}\0{os.stat(path).st_size}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def cache_folder() -> Path:
+    """Where decoded images are kept; the environment variable FEDWINNOW_CACHE moves it."""
+    return Path(os.environ.get("FEDWINNOW_CACHE") or platformdirs.user_cache_dir("fedwinnow")).expanduser()
