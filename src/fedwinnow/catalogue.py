@@ -31,7 +31,7 @@ FAMILIES = {
 }
 
 # family -> the file of its base class, where that class has options which every member inherits
-BASES = {"data": "data/source.py"}
+BASES = {"data": "data/source.py", "partitions": "scene/partition.py", "noises": "scene/noise.py"}
 
 
 @dataclasses.dataclass(frozen=True)

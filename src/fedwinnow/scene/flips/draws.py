@@ -108,7 +108,8 @@ class Matrix(Flip):
             if self.path.suffix == ".npy":
                 matrix = np.load(self.path, allow_pickle=False).astype(np.float64)
             else:
-                matrix = np.loadtxt(self.path, delimiter=",", dtype=np.float64, ndmin=2, encoding="utf-8-sig")
+                lines = self.path.read_text(encoding="utf-8-sig").split()
+                matrix = np.array([[float(cell) for cell in line.split(",")] for line in lines])
         except (OSError, ValueError, TypeError, EOFError) as problem:
             raise DataError(f"{self.path}: the transition matrix cannot be read: {problem}") from None
         if matrix.shape != (classes, classes):

@@ -1,0 +1,141 @@
+"""`fedwinnow doctor`: is everything there that is needed, and if not, what to do."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from fedwinnow import catalogue
+from fedwinnow.commands.common import Flags
+
+EXTRAS = {"figures": "matplotlib", "parquet": "pyarrow", "huggingface": "datasets"}
+NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "safetensors", "pillow")
+MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]!![/]"}
+
+
+@dataclass
+class Finding:
+    """One line of the report; `missing` means that fedwinnow cannot work, `absent` that something is optional."""
+
+    what: str
+    state: Literal["ok", "absent", "missing"]
+    detail: str
+    advice: str = ""
+
+
+@dataclass
+class Doctor(Flags):
+    """Check Python, torch, device, cores, memory, extras, data sets and write permission; say what to do."""
+
+    def run(self) -> int:
+        """Print every finding; exit 3 when something needed is missing."""
+        from rich.markup import escape
+        from rich.table import Table
+
+        findings = list(examine())
+        self.emit([asdict(finding) for finding in findings])
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for finding in findings:
+            detail = escape(finding.detail) + (f"\n[dim]{escape(finding.advice)}[/]" if finding.advice else "")
+            table.add_row(MARKS[finding.state], finding.what, detail)
+        console = self.console()
+        console.print(table)
+        bad = [finding for finding in findings if finding.state == "missing"]
+        console.print(f"\n{len(bad)} needed things are missing." if bad else "\nEverything needed is there.")
+        return 3 if bad else 0
+
+
+def examine() -> Iterator[Finding]:
+    """All findings, cheap ones first."""
+    new_enough = sys.version_info >= (3, 11)
+    yield Finding(
+        "Python",
+        "ok" if new_enough else "missing",
+        platform.python_version(),
+        "" if new_enough else "fedwinnow needs Python 3.11 or newer.",
+    )
+    for package in NEEDED:
+        yield package_finding(package)
+    yield device_finding()
+    memory = memory_bytes()
+    yield Finding("cores", "ok", str(os.cpu_count() or 1))
+    yield Finding("memory", "ok", "unknown" if memory is None else f"{memory / 2**30:.1f} GB")
+    for extra, module in EXTRAS.items():
+        there = importlib.util.find_spec(module) is not None
+        advice = "" if there else f"Optional: pip install 'fedwinnow[{extra}]'"
+        yield Finding(f"extra {extra}", "ok" if there else "absent", module, advice)
+    yield from data_findings()
+    for purpose, folder in (("this folder", Path.cwd()), ("cache", cache_folder())):
+        yield write_finding(purpose, folder)
+
+
+def package_finding(package: str) -> Finding:
+    """Whether a needed package is installed."""
+    try:
+        return Finding(package, "ok", importlib.metadata.version(package))
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(package, "missing", "not installed", f"pip install {package}")
+
+
+def device_finding() -> Finding:
+    """Where models will run."""
+    from fedwinnow.device import choose_device
+    from fedwinnow.errors import UsageError
+
+    try:
+        device = choose_device()
+    except ImportError as problem:
+        return Finding("device", "missing", f"torch does not import: {problem}", "Reinstall torch.")
+    except UsageError as problem:
+        return Finding("device", "missing", str(problem), "Unset FEDWINNOW_DEVICE or set it to cpu.")
+    return Finding("device", "ok", str(device))
+
+
+def memory_bytes() -> int | None:
+    """The memory of this machine, where the system says it."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def data_findings() -> Iterator[Finding]:
+    """Which published data sets are there, and which file is missing where."""
+    from fedwinnow.data.published import Published
+
+    for name, entry in catalogue.entries("data").items():
+        source = entry.load()
+        if not issubclass(source, Published):
+            continue
+        missing = source().missing()
+        yield Finding(f"data {name}", "absent" if missing else "ok", "\n".join(missing) or "there")
+
+
+def cache_folder() -> Path:
+    """Where converted data goes."""
+    from fedwinnow.data.files import cache_folder as folder
+
+    return folder()
+
+
+def write_finding(purpose: str, folder: Path) -> Finding:
+    """Whether files can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return Finding(f"writing to {purpose}", "ok", str(folder))
+    except OSError as problem:
+        return Finding(
+            f"writing to {purpose}",
+            "missing",
+            f"{folder}: {problem.strerror}",
+            "Set FEDWINNOW_CACHE to a folder you may write to." if purpose == "cache" else "Work in another folder.",
+        )
