@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from fedwinnow.data.cifar_forms import Form, Layout
 from fedwinnow.data.converted import Arrays, converted
-from fedwinnow.data.files import find_first
 from fedwinnow.data.pickles import read_pickle
+from fedwinnow.data.published import find_first
 from fedwinnow.errors import DataError
 
 Pixels = NDArray[np.uint8]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedwinnow.data.files import PublishedFile, missing_line
+from fedwinnow.data.published import PublishedFile, missing_line
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.atomic import replacing
-from fedwinnow.data.files import cache_folder, read_stamp, write_stamp
+from fedwinnow.data.published import cache_folder, read_stamp, write_stamp
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -59,5 +59,5 @@ def mapped(folder: Path) -> tuple[Arrays, str] | None:
             title: np.load(folder / f"{title}.npy", mmap_mode="r", allow_pickle=False) for title in index["arrays"]
         }
         return arrays, index["sha256"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, EOFError, ValueError, KeyError, TypeError):
         return None

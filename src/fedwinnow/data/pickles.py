@@ -279,6 +279,7 @@ BUILDERS: dict[str, Callable[..., Any]] = {
     "numpy.dtype": element_type,
     "_codecs.encode": encoded,
     "collections.OrderedDict": dict,
+    "__builtin__.bytes": lambda: b"",  # how older protocols write bytes of length 0
 }
 for module in ("numpy.core", "numpy._core"):
     BUILDERS |= {

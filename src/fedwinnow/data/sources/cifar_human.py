@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedwinnow.data.cifar_forms import CIFAR10, CIFAR100
-from fedwinnow.data.files import PublishedFile, find_first, missing_line
+from fedwinnow.data.published import PublishedFile, find_first, missing_line
 from fedwinnow.data.source import Source
 from fedwinnow.data.sources.cifar import CLASSES10, CLASSES100, load_layout
 from fedwinnow.errors import DataError
@@ -102,12 +102,13 @@ def with_human_labels(dataset: Dataset, path: Path, columns: dict[str, Labels], 
 
     truth = dataset.train.labels
     clean = columns["clean"]
-    if len(clean) != len(truth) or (clean != truth).any():
-        differing = f"{int((clean != truth).sum())} of {len(truth)}" if len(clean) == len(truth) else f"{len(clean)}"
+    if len(clean) != len(truth):
+        raise DataError(f"{path} has {len(clean)} labels for {len(truth)} training images; every image needs one.")
+    if differing := int((clean != truth).sum()):
         raise DataError(
-            f"{path}: its clean labels do not match the {len(truth)} training images ({differing} labels in it differ "
-            "or are too many or too few). CIFAR-N counts in the order of the official CIFAR files; the images may be "
-            "in the order of TensorFlow Datasets, which is another one. Use the official CIFAR files."
+            f"{path}: the clean labels in it are not those of the training images: {differing} of {len(truth)} labels "
+            "differ. CIFAR-N counts in the order of the official CIFAR files; the order of TensorFlow Datasets is "
+            "another one. Use the official CIFAR files for the images."
         )
     human = {name: column for name, column in columns.items() if name != "clean"}
     train = replace(dataset.train, labels=human[chosen], true=truth, human=human)

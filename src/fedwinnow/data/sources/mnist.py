@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from fedwinnow.data.files import PublishedFile, missing_line
+from fedwinnow.data.published import PublishedFile, missing_line
 from fedwinnow.data.source import Source
 
 if TYPE_CHECKING:
