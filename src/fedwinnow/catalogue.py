@@ -30,6 +30,9 @@ FAMILIES = {
     "models": ("model", "models", "fedwinnow.models"),
 }
 
+# family -> the file of its base class, where that class has options which every member inherits
+BASES = {"data": "data/source.py"}
+
 
 @dataclasses.dataclass(frozen=True)
 class OptionText:
@@ -66,13 +69,21 @@ class Entry:
 def entries(family: str) -> dict[str, Entry]:
     """All parts of a family by name, ours and those of installed third parties."""
     _, folder, group = FAMILIES[family]
-    files = {
-        path: ".".join(["fedwinnow", *Path(folder).parts, path.stem]) for path in sorted((ROOT / folder).glob("*.py"))
-    }
-    found = {entry.name: entry for entry in read_files(family, files)}
+    files = {path: module_of(path) for path in sorted((ROOT / folder).glob("*.py"))}
+    found = {entry.name: entry for entry in read_files(family, base_files(family) | files)}
     for point in entry_points(group=group):
         found.setdefault(point.name, from_entry_point(family, point))
     return dict(sorted(found.items()))
+
+
+def module_of(path: Path) -> str:
+    """The dotted name of one of our own files."""
+    return ".".join(["fedwinnow", *path.relative_to(ROOT).with_suffix("").parts])
+
+
+def base_files(family: str) -> dict[Path, str]:
+    """The file of the family's base class, to be read along with its members."""
+    return {ROOT / BASES[family]: module_of(ROOT / BASES[family])} if family in BASES else {}
 
 
 def find(family: str, name: str) -> Entry:
@@ -106,7 +117,7 @@ def from_entry_point(family: str, point: EntryPoint) -> Entry:
     """A third party's part; its module is imported, because only then is its place known for certain."""
     part = point.load()
     origin = sys.modules[part.__module__].__file__
-    known = read_files(family, {Path(str(origin)): part.__module__})
+    known = read_files(family, base_files(family) | {Path(str(origin)): part.__module__})
     matching = [entry for entry in known if entry.class_name == part.__name__]
     if not matching:
         raise UsageError(f"the installed {FAMILIES[family][0]} '{point.name}' ({point.value}) has no literal `name`.")
@@ -117,7 +128,7 @@ def from_entry_point(family: str, point: EntryPoint) -> Entry:
 
 
 def read_files(family: str, files: dict[Path, str]) -> Iterator[Entry]:
-    """Every part in these files; options are inherited from base classes in the same files or folder."""
+    """Every part in these files; options are inherited from base classes in the same files."""
     classes: dict[str, tuple[ast.ClassDef, str]] = {}
     for path, module in files.items():
         for node in ast.parse(path.read_text(encoding="utf-8")).body:

@@ -125,7 +125,7 @@ def convert(where: str, raw: Any, hint: Any) -> Any:
                 problems.append(problem)
         raise problems[0]
     if origin is Literal:
-        text = str(raw)
+        text = str(raw).lower() if isinstance(raw, bool) else str(raw)  # TOML's true is written as ours
         for allowed in get_args(hint):
             if text == str(allowed):
                 return allowed
@@ -181,7 +181,10 @@ def to_path(where: str, raw: Any) -> Path:
     text = to_text(where, raw)
     if not text or "\0" in text:
         raise UsageError(f"{where} is empty or no path; allowed: a path.")
-    return Path(text).expanduser()
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{where}={text} was given, but this user has no home folder; write the path out.") from None
 
 
 # --- the grammar: name:key=value,key=value -------------------------------------------------------------------------

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.atomic import replacing
-from fedwinnow.data.published import cache_folder, read_stamp, write_stamp
+from fedwinnow.data.files import cache_folder
+from fedwinnow.data.published import read_stamp, write_stamp
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -104,6 +104,7 @@ class Dataset:
     train: Samples
     test: Samples | None = None  # None until `with_test_part` has split one off
     labels_trusted: bool = True  # False where the labels are what people gave and may be wrong
+    agreed_classes: bool = False  # True where the names were agreed with other sites: a class may have no sample here
     mean: tuple[float, ...] = ()  # per channel of an image, of pixel / 255; empty: not normalised
     std: tuple[float, ...] = ()
     vocabulary: int = 0  # how many token ids there are; 0 where samples are not tokens
@@ -150,7 +151,7 @@ def check(dataset: Dataset) -> None:
         if samples is not None:
             check_samples(f"{dataset.name} ({part} part)", samples, dataset.classes)
     counts = np.bincount(dataset.train.labels, minlength=dataset.classes)
-    if (counts == 0).any():
+    if (counts == 0).any() and not dataset.agreed_classes:
         empty = ", ".join(dataset.class_names[place] for place in np.flatnonzero(counts == 0)[:5])
         raise DataError(
             f"{dataset.name}: no training sample has the class {empty}. Remove it from the class names or add samples."

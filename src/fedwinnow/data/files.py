@@ -1,178 +1,61 @@
-"""Where published files are found: the user's folders, then the cache, then their publisher's server."""
+"""Finding, hashing and caching the files of a data source."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
-from fedwinnow.atomic import write_text
+import platformdirs
+
 from fedwinnow.errors import DataError
 
-BLOCK = 1 << 20
+
+def existing_file(path: Path) -> Path:
+    """The path, once it is sure to be a file that can be opened."""
+    try:
+        if path.is_dir():
+            raise DataError(f"{path} is a folder; a file is needed. For a folder per class use folder:path={path}")
+        with path.open("rb"):
+            return path
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(f"there is no file {path} (looked from {Path.cwd()}). Check the path.") from None
+    except (OSError, ValueError) as problem:
+        raise DataError(f"{path} cannot be opened: {problem}.") from None
 
 
-@dataclass(frozen=True)
-class PublishedFile:
-    """One file (or unpacked folder) as its publisher names it, and what is known about it."""
-
-    name: str
-    url: str | None  # None where the publisher asks for a registration, so that no program may fetch it
-    publisher: str  # who gives it away, and the page that says how
-    checksum: str | None = None  # "md5:..." or "sha256:...", as published
-    size: int | None = None  # in bytes
-    folders: tuple[str, ...] = ("",)  # where to look, below each data folder
-
-    def find(self) -> Path | None:
-        """Its place if it is there; nothing is read."""
-        for folder in data_folders():
-            for below in self.folders:
-                if (path := folder / below / self.name).exists():
-                    return path
-        return None
-
-    def fetch(self) -> Path:
-        """Its place after it was checked; downloaded if it is nowhere and a download is allowed."""
-        path = self.find()
-        if path is None:
-            return download(self)
-        verify(self, path)
-        return path
+def existing_folder(path: Path) -> Path:
+    """The path, once it is sure to be a folder."""
+    try:
+        if path.is_dir():
+            return path
+        found = path.exists()
+    except (OSError, ValueError) as problem:
+        raise DataError(f"{path} cannot be opened: {problem}.") from None
+    if found:
+        raise DataError(f"{path} is a file; a folder is needed.")
+    raise DataError(f"there is no folder {path} (looked from {Path.cwd()}). Check the path.")
 
 
-def find_first(files: Iterable[PublishedFile]) -> tuple[PublishedFile, Path] | None:
-    """The first of several forms of the same data that is there, checked."""
-    for file in files:
-        if (path := file.find()) is not None:
-            verify(file, path)
-            return file, path
-    return None
+def hash_of_files(paths: Sequence[Path]) -> str:
+    """sha256 of what these files hold, one after the other."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def hash_of_names(paths: Sequence[Path], names: Sequence[str]) -> str:
+    """sha256 of names and sizes: what is cheap to know of very many files."""
+    digest = hashlib.sha256()
+    for path, name in zip(paths, names, strict=True):
+        digest.update(f"{name}\0{os.stat(path).st_size}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
 
 
 def cache_folder() -> Path:
-    """Where downloads and converted arrays are kept: FEDWINNOW_CACHE, or the user's cache folder."""
-    if chosen := os.environ.get("FEDWINNOW_CACHE"):
-        return Path(chosen).expanduser()
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("fedwinnow"))
-
-
-def data_folders() -> list[Path]:
-    """The folders that are searched, in order: those of FEDWINNOW_DATA, then the cache."""
-    chosen = os.environ.get("FEDWINNOW_DATA", "").split(os.pathsep)
-    return [*(Path(folder).expanduser() for folder in chosen if folder), cache_folder() / "data"]
-
-
-def offline() -> bool:
-    """Whether the user has forbidden downloads."""
-    return os.environ.get("FEDWINNOW_OFFLINE", "").lower() in ("1", "true", "yes", "on")
-
-
-def places(file: PublishedFile) -> str:
-    """Every path where a file is looked for, as a user reads it."""
-    return ", ".join(str(folder / below) for folder in data_folders() for below in file.folders)
-
-
-def absent(file: PublishedFile, reason: str = "") -> DataError:
-    """The file is not there: which one, from whom, where to put it."""
-    origin = f"{file.publisher} ({file.url})" if file.url else file.publisher
-    return DataError(
-        f"{file.name} is missing{reason}. Get it from {origin} and put it into one of these folders: {places(file)}. "
-        "The environment variable FEDWINNOW_DATA names further folders."
-    )
-
-
-def missing_line(file: PublishedFile, alternatives: Iterable[str] = ()) -> str:
-    """One line for `doctor`: what is missing and how it comes."""
-    names = " or ".join([file.name, *alternatives])
-    where = ", ".join(str(folder / file.folders[0]) for folder in data_folders())
-    manual = f"get it from {file.publisher}"
-    how = manual if file.url is None else f"forbidden to download; {manual}" if offline() else "downloaded at first use"
-    return f"{names}: not in {where} ({how})"
-
-
-# --- checking ------------------------------------------------------------------------------------------------------
-
-
-def verify(file: PublishedFile, path: Path) -> None:
-    """Refuse a file whose size or checksum is not the published one; a checksum is computed only once."""
-    if path.is_dir():
-        return
-    status = path.stat()
-    advice = "Remove it and get it again; unpacked files are read without this check, if you trust them."
-    if file.size is not None and status.st_size != file.size:
-        raise DataError(f"{path} has {status.st_size} bytes, the published file has {file.size}. {advice}")
-    if file.checksum is None:
-        return
-    seen = {"size": status.st_size, "changed": status.st_mtime_ns, "checksum": file.checksum}
-    stamp = cache_folder() / "verified" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]}.json"
-    if read_stamp(stamp) == seen:
-        return
-    kind, _, wanted = file.checksum.partition(":")
-    if (found := digest(path, kind)) != wanted:
-        raise DataError(f"{path} has the {kind} checksum {found}, the published file has {wanted}. {advice}")
-    write_stamp(stamp, seen)
-
-
-def digest(path: Path, kind: str) -> str:
-    """The checksum of a file's content."""
-    total = hashlib.new(kind, usedforsecurity=False)
-    with path.open("rb") as stream:
-        while block := stream.read(BLOCK):
-            total.update(block)
-    return total.hexdigest()
-
-
-def read_stamp(path: Path) -> object:
-    """What a stamp says; None when there is none or it is broken."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def write_stamp(path: Path, content: object) -> None:
-    """Remember a result; a cache that cannot be written costs time, not correctness."""
-    try:
-        write_text(path, json.dumps(content))
-    except OSError:
-        return
-
-
-# --- downloading ---------------------------------------------------------------------------------------------------
-
-
-def download(file: PublishedFile) -> Path:
-    """Fetch a file into the cache; it appears there only when it is whole and its checksum is right."""
-    if file.url is None:
-        raise absent(file, " and its publisher does not allow programs to download it")
-    if offline():
-        raise absent(file, " and downloads are forbidden (FEDWINNOW_OFFLINE)")
-    import logging
-
-    import pooch
-    from requests.exceptions import RequestException
-
-    pooch.get_logger().setLevel(logging.WARNING)
-    folder = cache_folder() / "data" / file.folders[0]
-    size = f", {file.size / 1e6:.0f} MB" if file.size else ""
-    print(f"downloading {file.name} from {file.url}{size}, to {folder}", file=sys.stderr)
-    try:
-        path = Path(pooch.retrieve(file.url, known_hash=file.checksum, fname=file.name, path=folder))
-    except (RequestException, OSError) as problem:
-        raise absent(file, f" and the download failed ({summary(problem)})") from problem
-    except ValueError as problem:
-        raise absent(file, " and what was downloaded has the wrong checksum") from problem
-    verify(file, path)
-    return path
-
-
-def summary(problem: Exception) -> str:
-    """The first line of an exception, short enough for a message."""
-    lines = str(problem).splitlines() or [type(problem).__name__]
-    return lines[0][:160]
+    """Where downloads and decoded images are kept; the environment variable FEDWINNOW_CACHE moves it."""
+    return Path(os.environ.get("FEDWINNOW_CACHE") or platformdirs.user_cache_dir("fedwinnow")).expanduser()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedwinnow.atomic import write_text
+from fedwinnow.data.files import cache_folder
 from fedwinnow.errors import DataError
 
 BLOCK = 1 << 20
@@ -51,15 +52,6 @@ def find_first(files: Iterable[PublishedFile]) -> tuple[PublishedFile, Path] | N
             verify(file, path)
             return file, path
     return None
-
-
-def cache_folder() -> Path:
-    """Where downloads and converted arrays are kept: FEDWINNOW_CACHE, or the user's cache folder."""
-    if chosen := os.environ.get("FEDWINNOW_CACHE"):
-        return Path(chosen).expanduser()
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("fedwinnow"))
 
 
 def data_folders() -> list[Path]:
@@ -176,8 +168,3 @@ def summary(problem: Exception) -> str:
     """The first line of an exception, short enough for a message."""
     lines = str(problem).splitlines() or [type(problem).__name__]
     return lines[0][:160]
-
-
-def hash_of(paths: Iterable[Path]) -> str:
-    """One sha256 for several files, in their order."""
-    return hashlib.sha256("".join(digest(path, "sha256") for path in paths).encode()).hexdigest()

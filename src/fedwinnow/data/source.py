@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedwinnow.options import Part
+from fedwinnow.options import Part, option
 
 if TYPE_CHECKING:
     from fedwinnow.data.dataset import Dataset
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Source(Part):
     """Base of every data source."""
+
+    train: int | None = option(None, "Keep only so many training samples, in the same shares of classes.", at_least=1)
+    test: int | None = option(None, "Keep only so many test samples, in the same shares of classes.", at_least=1)
 
     @abstractmethod
     def load(self) -> Dataset:

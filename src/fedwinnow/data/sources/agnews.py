@@ -46,7 +46,7 @@ class AgNews(Source):
 
     def load(self) -> Dataset:
         from fedwinnow.data.dataset import Dataset
-        from fedwinnow.data.published import hash_of
+        from fedwinnow.data.files import hash_of_files
 
         paths = [TRAIN.fetch(), TEST.fetch()]
         return Dataset(
@@ -56,8 +56,7 @@ class AgNews(Source):
             train=self.part(paths[0]),
             test=self.part(paths[1]),
             vocabulary=self.vocabulary,
-            source=str(self),
-            source_hash=hash_of(paths),
+            source_hash=hash_of_files(paths),
         )
 
     def part(self, path: Path) -> Samples:

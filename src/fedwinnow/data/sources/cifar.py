@@ -49,7 +49,6 @@ def load_layout(source: Source, layout: Layout, class_names: tuple[str, ...]) ->
         test=parts["test"],
         mean=mean,
         std=std,
-        source=str(source),
         source_hash=total,
     )
 

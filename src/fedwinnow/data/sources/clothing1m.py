@@ -54,8 +54,8 @@ class Clothing1m(Source):
 
     def load(self) -> Dataset:
         from fedwinnow.data.dataset import Dataset
+        from fedwinnow.data.files import hash_of_files
         from fedwinnow.data.listings import IMAGENET_MEAN, IMAGENET_STD, read_lines
-        from fedwinnow.data.published import hash_of
 
         lists = {name: file.fetch() for name, file in LISTS.items()}
         names = tuple(line for _, line in read_lines(lists["category_names_eng"]))
@@ -69,8 +69,7 @@ class Clothing1m(Source):
             labels_trusted=False,
             mean=IMAGENET_MEAN,
             std=IMAGENET_STD,
-            source=str(self),
-            source_hash=hash_of(lists.values()),
+            source_hash=hash_of_files(list(lists.values())),
         )
 
     def part(self, keys: Path, where: Path, labels: dict[str, int], truth: dict[str, int]) -> Samples:

@@ -42,6 +42,5 @@ class Digits(Source):
             kind="images",
             class_names=tuple("0123456789"),
             train=Samples(Resident(images), labels, np.arange(len(labels)), true=labels),
-            source=str(self),
             source_hash=content_hash({"images": images, "labels": labels}),
         )

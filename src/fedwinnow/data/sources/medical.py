@@ -153,8 +153,8 @@ def photograph_set(
     import numpy as np
 
     from fedwinnow.data.dataset import Dataset
+    from fedwinnow.data.files import hash_of_files
     from fedwinnow.data.listings import IMAGENET_MEAN, IMAGENET_STD, photographs
-    from fedwinnow.data.published import hash_of
 
     column: Labels = np.array(list(labels.values()), dtype=np.int64)
     return Dataset(
@@ -164,6 +164,5 @@ def photograph_set(
         train=photographs(files, list(labels), column, size, column),
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,
-        source=str(source),
-        source_hash=hash_of([path]),
+        source_hash=hash_of_files([path]),
     )

@@ -89,7 +89,6 @@ def load_files(
         test=test,
         mean=(mean,),
         std=(std,),
-        source=str(source),
         source_hash=content_hash(pixels | {"train_labels": train.labels, "test_labels": test.labels}),
     )
 

@@ -59,8 +59,8 @@ class Webvision(Source):
 
     def load(self) -> Dataset:
         from fedwinnow.data.dataset import Dataset
+        from fedwinnow.data.files import hash_of_files
         from fedwinnow.data.listings import IMAGENET_MEAN, IMAGENET_STD
-        from fedwinnow.data.published import hash_of
 
         lists = {name: file.fetch() for name, file in LISTS.items()}
         names = class_names(lists["synsets"])
@@ -75,8 +75,7 @@ class Webvision(Source):
             labels_trusted=False,
             mean=IMAGENET_MEAN,
             std=IMAGENET_STD,
-            source=str(self),
-            source_hash=hash_of(lists.values()),
+            source_hash=hash_of_files(list(lists.values())),
         )
 
     def part(self, path: Path, all_classes: int, candidates: tuple[str, ...]) -> Samples:

@@ -1,0 +1,50 @@
+"""From the texts of labels to class names and class numbers, the same way for every source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+
+import numpy as np
+
+from fedwinnow.data.dataset import Labels
+
+# Short enough for a Decimal to hold exactly; anything longer is a text.
+NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{0,8})?([eE][+-]?[0-9]{1,2})?")
+
+
+def number_of(text: str) -> Decimal | None:
+    """The number a label stands for, or None for a text."""
+    return Decimal(text) if NUMBER.fullmatch(text) else None
+
+
+def number_text(number: Decimal) -> str:
+    """One way to write a number, so that 1.0 and 1 are the same class."""
+    return str(int(number)) if number == number.to_integral_value() else format(number.normalize(), "f")
+
+
+def class_names_of(texts: Iterable[str]) -> tuple[str, ...]:
+    """The distinct labels in order: by value where all are numbers, else by text."""
+    distinct = set(texts)
+    numbers = {number for text in distinct if (number := number_of(text)) is not None}
+    if all(number_of(text) is not None for text in distinct):
+        return tuple(number_text(number) for number in sorted(numbers))
+    return tuple(sorted(distinct))
+
+
+def class_numbers(texts: Sequence[str], class_names: Sequence[str]) -> Labels:
+    """The class of each label text; -1 where no class has this name."""
+    places = {name: place for place, name in enumerate(class_names)}
+    numeric = all(number_of(name) is not None for name in class_names)
+    lookup = {}
+    for text in set(texts):
+        number = number_of(text) if numeric else None
+        lookup[text] = places.get(text if number is None else number_text(number), -1)
+    return np.fromiter((lookup[text] for text in texts), dtype=np.int64, count=len(texts))
+
+
+def name_some(class_names: Sequence[str], limit: int = 10) -> str:
+    """Class names for an error message, cut where there are many."""
+    more = f", ... ({len(class_names)} in all)" if len(class_names) > limit else ""
+    return ", ".join(class_names[:limit]) + more

@@ -1,0 +1,70 @@
+"""From what a user writes to a data set: the spec of a source, or just a path."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from fedwinnow import catalogue
+from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.source import Source
+from fedwinnow.data.split import shrink
+from fedwinnow.errors import DataError, UsageError
+from fedwinnow.options import format_spec
+
+# What a bare path means, by the end of its name; a table's labels are then in the column `label`.
+SUFFIXES: dict[str, dict[str, str]] = {
+    ".csv": {"kind": "csv", "label": "label"},
+    ".tsv": {"kind": "csv", "label": "label"},
+    ".npz": {"kind": "npz"},
+    ".parquet": {"kind": "parquet", "label": "label"},
+}
+
+
+def load(spec: str | Path | dict[str, Any] | Source) -> Dataset:
+    """The data set that a spec, a table with `kind`, a source or a path stands for."""
+    source = catalogue.make("data", understood(spec))
+    if not isinstance(source, Source):
+        raise UsageError(f"{source} is no data source; allowed: {', '.join(catalogue.entries('data'))}.")
+    dataset = shrink(source.load(), source.train, source.test)
+    return dataclasses.replace(dataset, source=canonical(source))
+
+
+def canonical(source: Source) -> str:
+    """The shortest spec that makes this source again: options at their default are left out."""
+    defaults = {field.name: field.default for field in dataclasses.fields(source)}
+    return format_spec(source.name, {key: value for key, value in source.values().items() if value != defaults[key]})
+
+
+def understood(spec: str | Path | dict[str, Any] | Source) -> str | dict[str, Any] | Source:
+    """A path turned into the source that reads it; anything else as it is."""
+    if isinstance(spec, str) and spec.partition(":")[0].strip() in catalogue.entries("data"):
+        return spec
+    if not isinstance(spec, str | Path):
+        return spec
+    path, known = Path(spec), SUFFIXES.get(Path(spec).suffix.lower())
+    if is_folder(path):
+        return {"kind": "folder", "path": str(path)}
+    if known is not None:
+        return {**known, "path": str(path)}
+    if exists(path) or isinstance(spec, Path):
+        endings = ", ".join(SUFFIXES)
+        raise DataError(f"{path}: not a folder and no file that ends in {endings}. Name its source: npz:path={path}")
+    return spec
+
+
+def is_folder(path: Path) -> bool:
+    """Whether this is a folder; a text that can be no path is none."""
+    try:
+        return path.expanduser().is_dir()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def exists(path: Path) -> bool:
+    """Whether there is anything at this path."""
+    try:
+        return path.expanduser().exists()
+    except (OSError, ValueError, RuntimeError):
+        return False

@@ -1,0 +1,222 @@
+"""How the columns of a table become numbers: fitted once, then applied alike to every file of every site."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwinnow.data.dataset import Labels
+from fedwinnow.data.files import existing_file
+from fedwinnow.data.labels import class_names_of, class_numbers, name_some
+from fedwinnow.data.table import Table, is_missing
+from fedwinnow.errors import DataError
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table: a number that is standardised, or a category that becomes one column per value."""
+
+    name: str
+    kind: Literal["numeric", "categorical"]
+    missing: bool  # whether a further column says that the value was missing
+    mean: float = 0.0
+    std: float = 1.0
+    categories: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        return (1 if self.kind == "numeric" else len(self.categories)) + self.missing
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """All that two sites must share so that their files become features and classes of the same meaning."""
+
+    columns: tuple[Column, ...]
+    class_names: tuple[str, ...]
+
+    @property
+    def width(self) -> int:
+        return sum(column.width for column in self.columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        columns = [asdict(column) | {"categories": list(column.categories)} for column in self.columns]
+        return {"version": VERSION, "columns": columns, "class_names": list(self.class_names)}
+
+    @staticmethod
+    def from_dict(values: Any, where: str = "schema") -> TableSchema:
+        """The schema that `to_dict` wrote, checked, because it may come from elsewhere."""
+        if not isinstance(values, dict) or values.get("version") != VERSION:
+            raise DataError(f"{where}: not a table schema of version {VERSION}.")
+        names, columns = values.get("class_names"), values.get("columns")
+        if not isinstance(names, list) or not is_texts(names) or not isinstance(columns, list):
+            raise DataError(f"{where}: a schema needs class_names, a list of texts, and columns, a list.")
+        return TableSchema(tuple(column_from(column, where) for column in columns), tuple(names))
+
+
+def is_texts(value: Any) -> bool:
+    """Whether a plain value is a list of texts."""
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def column_from(values: Any, where: str) -> Column:
+    """One column of a schema from plain values."""
+    fields = {"name", "kind", "missing", "mean", "std", "categories"}
+    if (
+        not isinstance(values, dict)
+        or set(values) != fields
+        or not isinstance(values["name"], str)
+        or values["kind"] not in ("numeric", "categorical")
+        or not isinstance(values["missing"], bool)
+        or not is_texts(values["categories"])
+        or not all(isinstance(values[key], int | float) and math.isfinite(values[key]) for key in ("mean", "std"))
+        or values["std"] <= 0
+    ):
+        raise DataError(f"{where}: the column {values!r:.200} is not one that a schema can have.")
+    return Column(**(values | {"categories": tuple(values["categories"])}))
+
+
+def read_schema(path: Path) -> TableSchema:
+    """A schema from a JSON file."""
+    try:
+        values = json.loads(existing_file(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        raise DataError(f"{path}: not a JSON file. A schema is written by the site that fitted it.") from None
+    return TableSchema.from_dict(values, str(path))
+
+
+# --- fitting -------------------------------------------------------------------------------------------------------
+
+
+def fit(table: Table, features: Sequence[str], label: str, max_categories: int) -> TableSchema:
+    """The schema of a table, from its own rows."""
+    class_names = class_names_of(table.filled(label, "label"))
+    if len(class_names) > max(20, len(table) // 2):
+        raise DataError(
+            f"{table.path}: the label column '{label}' has {len(class_names)} different values in {len(table)} rows, "
+            "so it does not look like a class. Choose another column with label=..., or group its values."
+        )
+    return TableSchema(tuple(fit_column(table, name, max_categories) for name in features), class_names)
+
+
+def fit_column(table: Table, name: str, max_categories: int) -> Column:
+    """Numeric where every value is a number, categorical otherwise."""
+    cells = table.column(name)
+    present = {cell for cell in cells if not is_missing(cell)}
+    missing = any(is_missing(cell) for cell in cells)
+    if not present:
+        raise DataError(f"{table.path}: column '{name}' has no value in any row. Leave it out with ignore={name}")
+    strange = next((cell for cell in cells if cell in present and to_number(cell, table.decimal) is None), None)
+    if strange is None:
+        mean, std = centre_and_spread(numbers(table, name))
+        return Column(name, "numeric", missing, mean=mean, std=std)
+    if len(present) > max_categories:
+        raise DataError(
+            f"{table.path}: column '{name}' has {len(present)} different texts, more than max_categories="
+            f"{max_categories}. Leave it out with ignore={name}, or correct it if it should be numeric "
+            f"(its first value that is no number is '{strange:.60}', {table.place(cells.index(strange))})."
+        )
+    return Column(name, "categorical", missing, categories=tuple(sorted(present)))
+
+
+def to_number(cell: str, decimal: str) -> float | None:
+    """A cell as a number, NaN where it is missing, None where it is a text."""
+    if is_missing(cell):
+        return math.nan
+    try:
+        return None if "_" in cell else float(cell)
+    except ValueError:
+        pass
+    try:
+        return float(cell.replace(",", ".")) if decimal == "," and cell.count(",") == 1 and "_" not in cell else None
+    except ValueError:
+        return None
+
+
+def numbers(table: Table, name: str) -> NDArray[np.float64]:
+    """A numeric column, NaN where a value is missing."""
+    cells = table.column(name)
+    lookup = {cell: to_number(cell, table.decimal) for cell in set(cells)}
+    for row, cell in enumerate(cells):
+        number = lookup[cell]
+        if number is None or math.isinf(number):
+            what = "infinite or too large" if number is not None else "no number, unlike the rest of the column"
+            raise DataError(
+                f"{table.place(row)}: column '{name}' has '{cell:.60}', which is {what}. "
+                "Correct it, or leave the cell empty if the value is unknown."
+            )
+    return np.fromiter((lookup[cell] for cell in cells), dtype=np.float64, count=len(cells))
+
+
+def centre_and_spread(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Mean and standard deviation of the values that are there; scaled first, so that squares cannot overflow."""
+    values = values[~np.isnan(values)]
+    scale = float(np.abs(values).max()) or 1.0
+    scaled = values / scale
+    mean, std = float(scaled.mean()), float(scaled.std())
+    # A constant column carries nothing: it becomes zeros, not a division by rounding error.
+    return mean * scale, std * scale if std > 1e-12 and std * scale > 0 else 1.0
+
+
+# --- applying ------------------------------------------------------------------------------------------------------
+
+
+def encode_rows(table: Table, schema: TableSchema) -> NDArray[np.float32]:
+    """The features of every row; a category that the schema does not know is no category."""
+    rows = np.zeros((len(table), schema.width), dtype=np.float32)
+    start = 0
+    for column in schema.columns:
+        block = rows[:, start : start + column.width]
+        (encode_numeric if column.kind == "numeric" else encode_categorical)(table, column, block)
+        start += column.width
+    return rows
+
+
+def encode_numeric(table: Table, column: Column, block: NDArray[np.float32]) -> None:
+    """Standardise; a missing value is the mean, which is zero, and is marked where the schema has a mark."""
+    values = numbers(table, column.name)
+    gone = np.isnan(values)
+    with np.errstate(over="ignore"):
+        scores = ((values / 2 - column.mean / 2) / column.std * 2).astype(np.float32)
+    scores[gone] = 0.0
+    if len(far := np.flatnonzero(~np.isfinite(scores))):
+        raise DataError(
+            f"{table.place(int(far[0]))}: column '{column.name}' has {values[far[0]]:g}, too far from its mean "
+            f"{column.mean:g} (standard deviation {column.std:g}) to be stored. Correct it."
+        )
+    block[:, 0] = scores
+    if column.missing:
+        block[:, 1] = gone
+
+
+def encode_categorical(table: Table, column: Column, block: NDArray[np.float32]) -> None:
+    """One column per category, and one for missing where the schema has it."""
+    cells = table.column(column.name)
+    places = {category: place for place, category in enumerate(column.categories)}
+    lost = len(column.categories) if column.missing else -1
+    lookup = {cell: lost if is_missing(cell) else places.get(cell, -1) for cell in set(cells)}
+    codes = np.fromiter((lookup[cell] for cell in cells), dtype=np.int64, count=len(cells))
+    known = np.flatnonzero(codes >= 0)
+    block[known, codes[known]] = 1.0
+
+
+def encode_labels(table: Table, name: str, purpose: str, schema: TableSchema) -> Labels:
+    """The class of every row."""
+    cells = table.filled(name, purpose)
+    labels = class_numbers(cells, schema.class_names)
+    if len(bad := np.flatnonzero(labels < 0)):
+        raise DataError(
+            f"{table.place(int(bad[0]))}: the {purpose} (column '{name}') is '{cells[bad[0]]:.60}', which is no class; "
+            f"allowed: {name_some(schema.class_names)}."
+        )
+    return labels

@@ -1,0 +1,125 @@
+"""Images in folders."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from fedwinnow.data.dataset import Dataset, Samples
+from fedwinnow.data.files import existing_folder, hash_of_names
+from fedwinnow.data.images import SUFFIXES, Frame, channel_statistics, common_frame, load_images
+from fedwinnow.data.source import Source
+from fedwinnow.errors import DataError
+from fedwinnow.options import option
+
+
+@dataclass(frozen=True)
+class Folder(Source):
+    """A folder of images with a folder per class, or with train/ and test/ that each have a folder per class.
+
+    The id of a sample is its path within the folder. Images of unequal size are brought to one size.
+    """
+
+    name: ClassVar[str] = "folder"
+
+    path: Path = option(..., "The folder.")
+    size: int | None = option(None, "Height and width of the images; without it the most common size.", at_least=1)
+    lazy: Literal["auto", "true", "false"] = option(
+        "auto", "Decode images batch by batch; auto does so above 4 GB of pixels."
+    )
+
+    def load(self) -> Dataset:
+        """List the files, agree on one size and decode."""
+        training, test = self.parts()
+        class_names = tuple(sorted(folder.name for folder in class_folders(training)))
+        listed = [list_images(training, class_names)]
+        if test is not None:
+            listed.append(list_images(test, class_names))
+        every = [path for paths, _ in listed for path in paths]
+        frame = common_frame(every, self.size)
+        parts = [self.samples(paths, labels, frame) for paths, labels in listed]
+        mean, std = channel_statistics(parts[0].features)
+        return Dataset(
+            name=self.path.resolve().name or "folder",
+            kind="images",
+            class_names=class_names,
+            train=parts[0],
+            test=None if test is None else parts[1],
+            labels_trusted=False,
+            mean=mean,
+            std=std,
+            source_hash=hash_of_names(every, [id_of(self.path, path) for path in every]),
+        )
+
+    def parts(self) -> tuple[Path, Path | None]:
+        """The folder that holds the training classes, and the one for the test where there is one."""
+        existing_folder(self.path)
+        training, test = self.path / "train", self.path / "test"
+        if not training.is_dir() or not class_folders(training):
+            return self.path, None
+        if not test.is_dir() or not class_folders(test):
+            raise DataError(
+                f"{self.path} has train/ with a folder per class, but no such test/. Rename the folder of the test "
+                f"images to test/, or give path={training} to split a test part off."
+            )
+        return training, test
+
+    def samples(self, paths: list[Path], labels: list[int], frame: Frame) -> Samples:
+        """One part of the data set."""
+        ids = [id_of(self.path, path) for path in paths]
+        features = load_images(paths, (frame.height, frame.width), self.lazy, ids, frame.channels)
+        return Samples(features, np.array(labels, dtype=np.int64), np.array(ids, dtype=np.str_))
+
+
+def class_folders(folder: Path) -> list[Path]:
+    """The folders in a folder; hidden ones are not meant for us."""
+    return sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+
+
+def list_images(folder: Path, class_names: tuple[str, ...]) -> tuple[list[Path], list[int]]:
+    """Every image below the class folders, in the order of their names, with its class."""
+    folders = class_folders(folder)
+    if not folders:
+        raise DataError(f"{folder} has no folder in it; one folder per class is needed, named after the class.")
+    paths: list[Path] = []
+    labels: list[int] = []
+    for child in folders:
+        if child.name not in class_names:
+            raise DataError(
+                f"{child}: no training folder has the name '{child.name}'; allowed: {', '.join(class_names)}."
+            )
+        found = images_below(child)
+        if not found:
+            endings = ", ".join(sorted(SUFFIXES))
+            raise DataError(
+                f"{child} has no image in it (files that end in {endings}). Add images or remove the folder."
+            )
+        paths += found
+        labels += [class_names.index(child.name)] * len(found)
+    return paths, labels
+
+
+def images_below(folder: Path) -> list[Path]:
+    """The image files in a folder and its folders."""
+    found = []
+    for parent, _, files in os.walk(folder):
+        found += [
+            Path(parent, name)
+            for name in files
+            if not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES
+        ]
+    return sorted(found)
+
+
+def id_of(root: Path, path: Path) -> str:
+    """The path of an image within the data, written alike on every system."""
+    text = path.relative_to(root).as_posix()
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{text!r} in {root}: the name is not UTF-8. Rename the file.") from None
+    return text

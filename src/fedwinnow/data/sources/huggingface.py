@@ -1,0 +1,134 @@
+"""Data sets of the Hugging Face Hub, through the package `datasets`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedwinnow.data.arrays import from_arrays
+from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.images import Frame, decode, is_grey
+from fedwinnow.data.source import Source
+from fedwinnow.data.tokens import token_ids
+from fedwinnow.errors import DataError, missing_extra, unknown
+from fedwinnow.options import option
+
+
+@dataclass(frozen=True)
+class HuggingFace(Source):
+    """A data set of the Hugging Face Hub or its local cache (needs the extra `huggingface`).
+
+    An image column is used first, then a text column, then all columns of numbers.
+    """
+
+    name: ClassVar[str] = "huggingface"
+
+    dataset: str = option(..., "The name on the Hub, for example owner/name, or a folder.")
+    config: str | None = option(None, "Which configuration, where the data set has several.")
+    split: str = option("train", "The split to train on.")
+    test_split: str | None = option("test", "The split to test on, used where the data set has it.")
+    label: str | None = option(None, "The column with the labels; without it the only column of classes.")
+    image: str | None = option(None, "The column with the images; without it the first such column.")
+    text: str | None = option(None, "The column with the texts; without it the first such column.")
+    size: int | None = option(None, "Height and width of the images; without it that of the first.", at_least=1)
+    length: int = option(128, "How many words of a text are kept.", at_least=1)
+    vocabulary: int = option(30000, "How many token ids words are hashed to.", at_least=2)
+
+    def load(self) -> Dataset:
+        """Fetch the splits and turn their columns into arrays."""
+        try:
+            import datasets
+        except ImportError:
+            raise missing_extra("huggingface", "loading from the Hugging Face Hub") from None
+        try:
+            splits = datasets.load_dataset(self.dataset, self.config)
+        except Exception as problem:  # the package raises its own, those of the network and those of the file formats
+            raise DataError(f"{self.dataset} cannot be loaded: {problem}") from None
+        return self.convert(splits)
+
+    def convert(self, splits: Mapping[str, Any]) -> Dataset:
+        """The data set from splits that have `features` and give a column by its name."""
+        if self.split not in splits:
+            raise DataError(f"{self.dataset}: {unknown('split', self.split, splits)}")
+        roles = find_roles(self.dataset, splits[self.split].features, self.label, self.image, self.text)
+        training = splits[self.split]
+        frame = frame_of(training[roles.image], self.size) if roles.image is not None else None
+        test = splits.get(self.test_split) if self.test_split and self.test_split != self.split else None
+        dataset = from_arrays(
+            self.features(training, roles, frame),
+            list(training[roles.label]),
+            x_test=None if test is None else self.features(test, roles, frame),
+            y_test=None if test is None else list(test[roles.label]),
+            class_names=roles.class_names,
+            name=self.dataset,
+            kind="tokens" if roles.text is not None else "auto",
+            vocabulary=self.vocabulary if roles.text is not None else None,
+        )
+        return replace(dataset, name=self.dataset.rpartition("/")[2])
+
+    def features(self, split: Any, roles: Roles, frame: Frame | None) -> Any:
+        """The samples of one split as an array."""
+        if roles.image is not None and frame is not None:
+            return np.stack([decode(image, frame) for image in split[roles.image]])
+        if roles.text is not None:
+            return token_ids([str(text or "") for text in split[roles.text]], self.length, self.vocabulary)
+        return np.stack([np.asarray(list(split[name]), dtype=np.float64) for name in roles.numbers], axis=1)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which column is what."""
+
+    label: str
+    class_names: tuple[str, ...] | None
+    image: str | None = None
+    text: str | None = None
+    numbers: tuple[str, ...] = ()
+
+
+def find_roles(
+    where: str, features: Mapping[str, Any], label: str | None, image: str | None, text: str | None
+) -> Roles:
+    """The roles that were asked for, else those that the types of the columns tell."""
+    for asked in (label, image, text):
+        if asked is not None and asked not in features:
+            raise DataError(f"{where}: {unknown('column', asked, features)}")
+    if label is None:
+        classes = [name for name, feature in features.items() if type(feature).__name__ == "ClassLabel"]
+        if len(classes) != 1:
+            found = ", ".join(classes) or "none"
+            raise DataError(
+                f"{where}: one column of classes is needed, found: {found}. Choose with label=; the columns are "
+                f"{', '.join(features)}."
+            )
+        label = classes[0]
+    names = getattr(features[label], "names", None)
+    class_names = tuple(names) if names else None
+    others = {name: feature for name, feature in features.items() if name != label}
+    if image is None and text is None:
+        image = next((name for name, feature in others.items() if type(feature).__name__ == "Image"), None)
+    if image is not None:
+        return Roles(label, class_names, image=image)
+    if text is None:
+        text = next((name for name, feature in others.items() if dtype_of(feature).endswith("string")), None)
+    if text is not None:
+        return Roles(label, class_names, text=text)
+    numbers = tuple(name for name, feature in others.items() if dtype_of(feature).startswith(("int", "uint", "float")))
+    if not numbers:
+        raise DataError(f"{where}: no column of images, texts or numbers among {', '.join(features)}.")
+    return Roles(label, class_names, numbers=numbers)
+
+
+def dtype_of(feature: Any) -> str:
+    """The plain type of a column of values, or nothing for other columns."""
+    return str(getattr(feature, "dtype", "")) if type(feature).__name__ == "Value" else ""
+
+
+def frame_of(images: Any, size: int | None) -> Frame:
+    """The size of the first image, grey where all are."""
+    first = images[0]
+    height, width = (first.height, first.width) if size is None else (size, size)
+    return Frame(height, width, 1 if all(is_grey(image.mode) for image in images) else 3)

@@ -1,0 +1,80 @@
+"""Arrays in a file of NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwinnow.data.arrays import from_arrays
+from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.files import existing_file, hash_of_files
+from fedwinnow.data.source import Source
+from fedwinnow.errors import DataError
+from fedwinnow.options import option
+
+KEYS = ("x", "y", "x_test", "y_test", "id", "site", "true", "class_names")
+
+
+@dataclass(frozen=True)
+class Npz(Source):
+    """An .npz file with the arrays x and y, and if wanted x_test, y_test, id, site, true and class_names.
+
+    uint8 arrays of three or four axes are images, arrays of two axes are rows of numbers, used as they are.
+    """
+
+    name: ClassVar[str] = "npz"
+
+    path: Path = option(..., "The file.")
+    kind: Literal["auto", "images", "rows", "tokens"] = option(
+        "auto", "What x holds; auto tells images from rows, token ids must be asked for."
+    )
+    vocabulary: int | None = option(
+        None, "How many token ids there are; without it one more than the largest.", at_least=2
+    )
+
+    def load(self) -> Dataset:
+        """Read the arrays and check every one."""
+        arrays = read_arrays(self.path)
+        for key in ("x", "y"):
+            if key not in arrays:
+                raise DataError(f"{self.path} has no array '{key}'; needed: x and y, allowed besides: {KEYS[2:]}.")
+        dataset = from_arrays(
+            arrays["x"],
+            arrays["y"],
+            x_test=arrays.get("x_test"),
+            y_test=arrays.get("y_test"),
+            ids=arrays.get("id"),
+            sites=arrays.get("site"),
+            true=arrays.get("true"),
+            class_names=arrays.get("class_names"),
+            name=str(self.path),
+            kind=self.kind,
+            vocabulary=self.vocabulary,
+        )
+        return replace(dataset, name=self.path.stem, source_hash=hash_of_files([self.path]))
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays that we know by name; never an object, which could run code when it is read."""
+    existing_file(path)
+    key = ""
+    try:
+        opened = np.load(path, allow_pickle=False, mmap_mode="r")
+        if isinstance(opened, np.ndarray):
+            raise DataError(f"{path} holds a single array; an .npz file with x and y is needed (numpy.savez).")
+        with opened as archive:
+            arrays = {}
+            for key in KEYS:
+                if key in archive.files:
+                    arrays[key] = archive[key]
+    except DataError:
+        raise
+    except Exception as problem:  # zipfile, zlib and numpy raise nearly anything on a broken file
+        where = f"{path}, array '{key}'" if key else str(path)
+        reason = "it holds Python objects" if "allow_pickle" in str(problem) and key else str(problem).split("\n")[0]
+        raise DataError(f"{where}: not readable as an .npz file of plain arrays ({reason}).") from None
+    return arrays

@@ -1,0 +1,153 @@
+"""What the sources that read a table with named columns have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from fedwinnow.data.dataset import Dataset, Features, Resident, Samples
+from fedwinnow.data.files import existing_file, hash_of_files
+from fedwinnow.data.images import Frame, channel_statistics, common_frame, load_images
+from fedwinnow.data.schema import TableSchema, encode_labels, encode_rows, fit, read_schema
+from fedwinnow.data.source import Source
+from fedwinnow.data.table import Table
+from fedwinnow.data.tokens import token_ids
+from fedwinnow.errors import DataError, UsageError
+from fedwinnow.options import option
+
+
+@dataclass(frozen=True)
+class TableSource(Source):
+    """A table in a file: one row per sample, one column with the label."""
+
+    path: Path = option(..., "The file.")
+    label: str = option(..., "The column with the labels.")
+    id: str | None = option(None, "The column with an id per row; without it the row's number is its id.")
+    site: str | None = option(None, "The column that says which site holds the row.")
+    true: str | None = option(None, "The column with labels that are known to be true, used to score, never to train.")
+    image: str | None = option(None, "The column with paths of images, relative to the file; other columns are unused.")
+    text: str | None = option(None, "The column with a text, which is cut into words; other columns are unused.")
+    test_path: Path | None = option(None, "A second file with the test rows.")
+    ignore: str | None = option(None, "Columns to leave out, separated by |.")
+    max_categories: int = option(100, "How many different texts a column may have before it is refused.", at_least=2)
+    schema: Path | None = option(None, "A JSON file with a schema that another site fitted, instead of fitting one.")
+    size: int | None = option(None, "Height and width of the images; without it the most common size.", at_least=1)
+    lazy: Literal["auto", "true", "false"] = option(
+        "auto", "Decode images batch by batch; auto does so above 4 GB of pixels."
+    )
+    length: int = option(128, "How many words of a text are kept.", at_least=1)
+    vocabulary: int = option(30000, "How many token ids words are hashed to.", at_least=2)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        roles = [
+            name for name in (self.label, self.id, self.site, self.true, self.image, self.text) if name is not None
+        ]
+        if len(set(roles)) < len(roles):
+            twice = next(name for name in roles if roles.count(name) > 1)
+            raise UsageError(
+                f"{self.name}: the column '{twice}' is given two roles; each of label, id, ... needs its own."
+            )
+        if self.image is not None and self.text is not None:
+            raise UsageError(f"{self.name}: image={self.image} and text={self.text} exclude each other; choose one.")
+
+    @abstractmethod
+    def read(self, path: Path) -> Table:
+        """The table in a file."""
+
+    def load(self) -> Dataset:
+        """Read, fit or take over the schema, and encode."""
+        paths = [self.path] if self.test_path is None else [self.path, self.test_path]
+        tables = [self.read(path) for path in paths]
+        schema = self.schema_of(tables[0])
+        frame = self.frame_of(tables)
+        parts = [self.samples(table, schema, frame) for table in tables]
+        mean, std = channel_statistics(parts[0].features) if frame is not None else ((), ())
+        return Dataset(
+            name=self.path.stem,
+            kind="images" if frame is not None else "rows" if self.text is None else "tokens",
+            class_names=schema.class_names,
+            train=parts[0],
+            test=None if self.test_path is None else parts[1],
+            labels_trusted=False,
+            agreed_classes=self.schema is not None,
+            mean=mean,
+            std=std,
+            vocabulary=0 if self.text is None else self.vocabulary,
+            source_hash=hash_of_files(paths),
+        )
+
+    def fitted_schema(self) -> TableSchema:
+        """The schema for other sites to take over with schema=, from this file alone."""
+        return self.schema_of(self.read(self.path))
+
+    def schema_of(self, table: Table) -> TableSchema:
+        """The schema that was given, or the one that the training rows give."""
+        features = self.feature_names(table)
+        if self.schema is None:
+            return fit(table, features, self.label, self.max_categories)
+        schema = read_schema(self.schema)
+        if bool(schema.columns) != bool(features):
+            raise DataError(f"{self.schema} was fitted for other samples: one of rows does not suit images or texts.")
+        for column in schema.columns:
+            table.column(column.name)
+            if column.name not in features:
+                raise DataError(f"{self.schema} has the feature '{column.name}', which has another role here.")
+        return schema
+
+    def feature_names(self, table: Table) -> list[str]:
+        """The columns that become features: all that have no other role."""
+        ignored = [] if self.ignore is None else [name.strip() for name in self.ignore.split("|")]
+        for name in ignored:
+            if name not in table.names:
+                table.column(name)  # says which columns there are
+        if self.image is not None or self.text is not None:
+            return []
+        other = {self.label, self.id, self.site, self.true, *ignored}
+        found = [name for name in table.names if name not in other]
+        if not found:
+            raise DataError(
+                f"{self.path}: no column is left to learn from besides label, id, site, true and ignored ones. "
+                f"Its columns: {', '.join(table.names)}."
+            )
+        return found
+
+    def samples(self, table: Table, schema: TableSchema, frame: Frame | None) -> Samples:
+        """One part of the data set; labels first, because they are the cheapest to be wrong."""
+        labels = encode_labels(table, self.label, "label", schema)
+        true = None if self.true is None else encode_labels(table, self.true, "true label", schema)
+        ids = np.arange(1, len(table) + 1) if self.id is None else table.id_column(self.id)
+        sites = None if self.site is None else table.name_column(self.site, "site")
+        return Samples(self.features(table, schema, frame), labels, ids, true=true, sites=sites)
+
+    def features(self, table: Table, schema: TableSchema, frame: Frame | None) -> Features:
+        """Images, token ids or rows of numbers."""
+        if frame is not None and self.image is not None:
+            names = table.filled(self.image, "image")
+            return load_images(
+                image_paths(table, self.image), (frame.height, frame.width), self.lazy, names, frame.channels
+            )
+        if self.text is not None:
+            return Resident(token_ids(table.column(self.text), self.length, self.vocabulary))
+        return Resident(encode_rows(table, schema))
+
+    def frame_of(self, tables: list[Table]) -> Frame | None:
+        """The shape that suits all images."""
+        if self.image is None:
+            return None
+        return common_frame([path for table in tables for path in image_paths(table, self.image)], self.size)
+
+
+def image_paths(table: Table, column: str) -> list[Path]:
+    """The image files of a table, every one there."""
+    paths = [table.path.parent / cell.replace("\\", "/") for cell in table.filled(column, "image")]
+    for row, path in enumerate(paths):
+        try:
+            existing_file(path)
+        except DataError as problem:
+            raise DataError(f"{table.place(row)}, column '{column}': {problem}") from None
+    return paths
