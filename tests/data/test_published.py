@@ -55,6 +55,14 @@ def test_user_folders_come_before_the_cache(data_folder: Path, tmp_path: Path, m
         assert file_at().fetch() == expected[-1]
 
 
+def test_any_form_in_a_user_folder_comes_before_the_cache(data_folder: Path, tmp_path: Path) -> None:
+    forms = [PublishedFile("set", None, "The Publisher"), PublishedFile("set.bin", None, "The Publisher")]
+    (tmp_path / "cache" / "data" / "set").mkdir(parents=True)
+    assert published.find_first(forms) == (forms[0], tmp_path / "cache" / "data" / "set")
+    (data_folder / "set.bin").write_bytes(CONTENT)
+    assert published.find_first(forms) == (forms[1], data_folder / "set.bin")
+
+
 def test_cache_is_the_users_own_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FEDWINNOW_CACHE", raising=False)
     monkeypatch.delenv("FEDWINNOW_DATA", raising=False)

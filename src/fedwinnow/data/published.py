@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,11 +30,12 @@ class PublishedFile:
 
     def find(self) -> Path | None:
         """Its place if it is there; nothing is read."""
-        for folder in data_folders():
-            for below in self.folders:
-                if (path := folder / below / self.name).exists():
-                    return path
-        return None
+        return next((path for folder in data_folders() if (path := self.find_below(folder))), None)
+
+    def find_below(self, folder: Path) -> Path | None:
+        """Its place in one of the data folders."""
+        paths = (folder / below / self.name for below in self.folders)
+        return next((path for path in paths if os.path.exists(path)), None)
 
     def fetch(self) -> Path:
         """Its place after it was checked; downloaded if it is nowhere and a download is allowed."""
@@ -45,12 +46,13 @@ class PublishedFile:
         return path
 
 
-def find_first(files: Iterable[PublishedFile]) -> tuple[PublishedFile, Path] | None:
-    """The first of several forms of the same data that is there, checked."""
-    for file in files:
-        if (path := file.find()) is not None:
-            verify(file, path)
-            return file, path
+def find_first(files: Sequence[PublishedFile]) -> tuple[PublishedFile, Path] | None:
+    """The first of several forms of the same data that is there, checked; a folder's forms before the next folder."""
+    for folder in data_folders():
+        for file in files:
+            if (path := file.find_below(folder)) is not None:
+                verify(file, path)
+                return file, path
     return None
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from fedwinnow.data.published import PublishedFile, missing_line
+from fedwinnow.data.published import PublishedFile, find_first, missing_line
 from fedwinnow.data.source import Source
 
 if TYPE_CHECKING:
@@ -45,8 +45,9 @@ def unpacked(file: PublishedFile) -> PublishedFile:
 
 
 def place(file: PublishedFile) -> Path:
-    """The unpacked file if it is there, else the packed one."""
-    return unpacked(file).find() or file.fetch()
+    """The file as it is found, unpacked or packed; else it is downloaded."""
+    found = find_first([unpacked(file), file])
+    return file.fetch() if found is None else found[1]
 
 
 def missing_files(files: tuple[PublishedFile, ...]) -> list[str]:
