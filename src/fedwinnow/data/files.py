@@ -57,5 +57,5 @@ def hash_of_names(paths: Sequence[Path], names: Sequence[str]) -> str:
 
 
 def cache_folder() -> Path:
-    """Where decoded images are kept; the environment variable FEDWINNOW_CACHE moves it."""
+    """Where downloads and decoded images are kept; the environment variable FEDWINNOW_CACHE moves it."""
     return Path(os.environ.get("FEDWINNOW_CACHE") or platformdirs.user_cache_dir("fedwinnow")).expanduser()

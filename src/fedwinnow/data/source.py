@@ -22,3 +22,7 @@ class Source(Part):
     @abstractmethod
     def load(self) -> Dataset:
         """Read the data; every problem is a DataError that names file and row."""
+
+    def missing(self) -> list[str]:
+        """One line per published file that is not on this machine; reads no data, so that `doctor` is quick."""
+        return []

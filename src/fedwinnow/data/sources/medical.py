@@ -1,0 +1,168 @@
+"""Medical images that need a registration: brain haemorrhages (RSNA) and skin lesions (ISIC 2019)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from fedwinnow.data.published import PublishedFile, absent, missing_line
+from fedwinnow.data.source import Source
+from fedwinnow.errors import DataError
+from fedwinnow.options import option
+
+if TYPE_CHECKING:
+    from fedwinnow.data.dataset import Dataset, Labels
+
+RSNA = "RSNA, https://www.kaggle.com/c/rsna-intracranial-hemorrhage-detection"
+ICH_LABELS = PublishedFile("stage_2_train.csv", None, RSNA, folders=("ich", "rsna-intracranial-hemorrhage-detection"))
+EXPORT = (
+    "The published slices are DICOM files: export each one, with a window of your choice, as images/<ID>.png (or .jpg) "
+    "beside stage_2_train.csv, for example images/ID_000012eaf.png"
+)
+ISIC = "ISIC, https://challenge.isic-archive.com/data/#2019"
+ISIC_FOLDERS = ("isic2019", "ISIC2019", "isic_2019")
+ISIC_LABELS = PublishedFile("ISIC_2019_Training_GroundTruth.csv", None, ISIC, folders=ISIC_FOLDERS)
+ISIC_PHOTOGRAPHS = PublishedFile("ISIC_2019_Training_Input", None, ISIC, folders=ISIC_FOLDERS)
+
+
+@dataclass(frozen=True)
+class Haemorrhage(Source):
+    """Slices of head CT scans with exactly one of five types of intracranial haemorrhage (RSNA 2019).
+
+    Slices without a haemorrhage or with several types are left out. The slices are read as images that you export
+    from the published DICOM files: images/<ID>.png or .jpg beside stage_2_train.csv. There is no test part.
+    """
+
+    name: ClassVar[str] = "ich"
+    citation: ClassVar[str] = (
+        "A. E. Flanders and others: Construction of a Machine Learning Dataset through Collaboration: The RSNA 2019 "
+        "Brain CT Hemorrhage Challenge. Radiology: Artificial Intelligence 2(3), 2020."
+    )
+    licence: ClassVar[str] = "non-commercial and academic use, under the rules of the challenge"
+    classes: ClassVar[int] = 5
+    test_samples: ClassVar[int] = 0
+    types: ClassVar[tuple[str, ...]] = (
+        "epidural",
+        "intraparenchymal",
+        "intraventricular",
+        "subarachnoid",
+        "subdural",
+    )
+
+    size: int = option(224, "Height and width to which every slice is brought, in pixels.", at_least=8)
+    partial: bool = option(False, "Use the slices that were exported, even if some are not.")
+
+    def missing(self) -> list[str]:
+        path = ICH_LABELS.find()
+        if path is None:
+            return [missing_line(ICH_LABELS)]
+        return [] if (path.parent / "images").is_dir() else [f"{path.parent / 'images'}: not there. {EXPORT}."]
+
+    def load(self) -> Dataset:
+        path = ICH_LABELS.fetch()
+        labels = self.single_types(path)
+        exported = image_files(path.parent / "images", (".png", ".jpg", ".jpeg"))
+        lacking = [name for name in labels if name not in exported]
+        if len(lacking) == len(labels) or (lacking and not self.partial):
+            raise DataError(
+                f"{len(lacking)} of {len(labels)} slices with one type of haemorrhage are not in "
+                f"{path.parent / 'images'}, the first is {(lacking or ['none'])[0]}. {EXPORT}. "
+                "To use only what is there: ich:partial=true"
+            )
+        present = {name: label for name, label in labels.items() if name in exported}
+        return photograph_set(self, self.types, path, [exported[name] for name in present], present, self.size)
+
+    def single_types(self, path: Path) -> dict[str, int]:
+        """The type of every slice that has exactly one."""
+        from fedwinnow.data.listings import read_csv
+
+        found: dict[str, set[int]] = {}
+        places = {kind: place for place, kind in enumerate(self.types)}
+        for number, (text, label) in read_csv(path, ("ID", "Label")):
+            name, _, kind = text.rpartition("_")
+            if label not in ("0", "1") or (kind not in places and kind != "any") or not name:
+                raise DataError(
+                    f"{path}, line {number}: '{text},{label}' was found; needed: ID_<number>_<type>,0 or 1."
+                )
+            if label == "1" and kind != "any":
+                found.setdefault(name, set()).add(places[kind])
+        return {name: min(kinds) for name, kinds in found.items() if len(kinds) == 1}
+
+
+@dataclass(frozen=True)
+class Isic2019(Source):
+    """Photographs of skin lesions in eight diagnoses (ISIC 2019 challenge). There is no test part."""
+
+    name: ClassVar[str] = "isic2019"
+    citation: ClassVar[str] = (
+        "P. Tschandl and others: The HAM10000 dataset, Scientific Data 5, 2018. N. C. F. Codella and others: Skin "
+        "Lesion Analysis Toward Melanoma Detection, arXiv:1710.05006. M. Combalia and others: "
+        "BCN20000, arXiv:1908.02288."
+    )
+    licence: ClassVar[str] = "CC BY-NC 4.0"
+    classes: ClassVar[int] = 8
+    train_samples: ClassVar[int] = 25331
+    test_samples: ClassVar[int] = 0
+    diagnoses: ClassVar[tuple[str, ...]] = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
+
+    size: int = option(224, "Height and width to which every photograph is brought, in pixels.", at_least=8)
+
+    def missing(self) -> list[str]:
+        return [missing_line(file) for file in (ISIC_LABELS, ISIC_PHOTOGRAPHS) if file.find() is None]
+
+    def load(self) -> Dataset:
+        path, folder = ISIC_LABELS.fetch(), ISIC_PHOTOGRAPHS.fetch()
+        labels = self.read_diagnoses(path)
+        photographs = image_files(folder, (".jpg", ".jpeg", ".png"))
+        if lacking := [name for name in labels if name not in photographs]:
+            raise absent(ISIC_PHOTOGRAPHS, f" {len(lacking)} photographs that {path} names, the first is {lacking[0]}")
+        return photograph_set(self, self.diagnoses, path, [photographs[name] for name in labels], labels, self.size)
+
+    def read_diagnoses(self, path: Path) -> dict[str, int]:
+        """The diagnosis of every photograph; those of unknown diagnosis are left out."""
+        from fedwinnow.data.listings import read_csv
+
+        labels = {}
+        for number, (name, *marks) in read_csv(path, ("image", *self.diagnoses)):
+            try:
+                chosen = [place for place, mark in enumerate(marks) if float(mark) == 1]
+            except ValueError:
+                raise DataError(f"{path}, line {number}: '{','.join(marks)}' was found; needed: 0.0 or 1.0.") from None
+            if len(chosen) > 1:
+                raise DataError(f"{path}, line {number}: {name} has {len(chosen)} diagnoses; needed: one.")
+            if chosen:
+                labels[name] = chosen[0]
+        return labels
+
+
+def image_files(folder: Path, suffixes: tuple[str, ...]) -> dict[str, Path]:
+    """The image files of a folder by their name without suffix."""
+    try:
+        files = [Path(entry.path) for entry in os.scandir(folder)]
+    except OSError:
+        return {}
+    return {path.stem: path for path in files if path.suffix.lower() in suffixes}
+
+
+def photograph_set(
+    source: Source, class_names: tuple[str, ...], path: Path, files: list[Path], labels: dict[str, int], size: int
+) -> Dataset:
+    """A data set of one part, whose labels are taken as right."""
+    import numpy as np
+
+    from fedwinnow.data.dataset import Dataset
+    from fedwinnow.data.files import hash_of_files
+    from fedwinnow.data.listings import IMAGENET_MEAN, IMAGENET_STD, photographs
+
+    column: Labels = np.array(list(labels.values()), dtype=np.int64)
+    return Dataset(
+        name=source.name,
+        kind="images",
+        class_names=class_names,
+        train=photographs(files, list(labels), column, size, column),
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
+        source_hash=hash_of_files([path]),
+    )
