@@ -58,7 +58,9 @@ class Part:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def __str__(self) -> str:
-        return format_spec(self.name, self.values())
+        """The shortest spec that makes this part again: options at their default are left out."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        return format_spec(self.name, {key: value for key, value in self.values().items() if value != defaults[key]})
 
 
 AnyPart = TypeVar("AnyPart", bound=Part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from fedwinnow.data.dataset import Dataset, Resident, Samples
 from fedwinnow.scene.flips.instance import Annotated, Instance
 from fedwinnow.scene.holdings import Holdings

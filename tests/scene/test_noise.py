@@ -6,13 +6,14 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
 from fedwinnow.data.dataset import Dataset, Resident, Samples
 from fedwinnow.errors import DataError, FedwinnowError, UsageError
 from fedwinnow.scene.flips.maps import CIFAR100, targets_of
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.noise import Ground, RateNoise, make_noise
-from hypothesis import given, settings
-from hypothesis import strategies as some
 
 
 def ground(
@@ -225,7 +226,7 @@ def test_matrix_follows_its_rows(tmp_path):
 @pytest.mark.parametrize("content", ["1,0\n0,1\n", "a,b\n", "", "0.5,0.4,0\n0,1,0\n0,0,1\n", "1,0,0\n0,2,-1\n0,0,1\n"])
 def test_a_bad_matrix_is_a_data_error(tmp_path, content):
     (tmp_path / "t.csv").write_text(content)
-    with pytest.raises(DataError, match="t.csv"):
+    with pytest.raises(DataError, match=r"t\.csv"):
         make_noise(f"constant:rate=1,flip=matrix,path={tmp_path / 't.csv'}").apply(ground(classes=3))
 
 

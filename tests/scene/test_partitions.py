@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
 from fedwinnow import catalogue
 from fedwinnow.errors import DataError, FedwinnowError, UsageError
 from fedwinnow.scene.holdings import Holdings, rank_within
 from fedwinnow.scene.partition import Partition, Population
-from hypothesis import given, settings
-from hypothesis import strategies as some
 
 DISJOINT = [
     "iid",

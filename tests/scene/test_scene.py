@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+
 from fedwinnow.data.dataset import Dataset, Resident, Samples
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.scene.files import export_scene, import_scene
@@ -174,7 +175,7 @@ def test_import_takes_samples_held_by_nobody_and_checks_everything(tmp_path):
         {"given": np.array(["a"] * 200)},
     ):
         np.savez(path, **({"client": client, "given": labels} | change))
-        with pytest.raises(DataError, match="made.npz"):
+        with pytest.raises(DataError, match=r"made\.npz"):
             import_scene(toy(), path, seed=0, test_share=0)
     np.savez(path, client=client)
     with pytest.raises(DataError, match="given"):

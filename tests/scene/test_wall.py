@@ -6,6 +6,7 @@ import gc
 import sys
 
 import numpy as np
+
 from fedwinnow.scene.scene import Scene, Site
 
 PROGRAM = (type(sys), type, type(lambda: 0))  # modules, classes and functions are code, not data

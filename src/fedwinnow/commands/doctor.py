@@ -44,7 +44,9 @@ class Doctor(Flags):
         self.emit([asdict(finding) for finding in findings])
         table = Table(box=None, show_header=False, pad_edge=False)
         for finding in findings:
-            detail = escape(finding.detail) + (f"\n[dim]{escape(finding.advice)}[/]" if finding.advice else "")
+            first, *more = finding.detail.splitlines()
+            short = f"{first} (and {len(more)} more)" if more else first
+            detail = escape(short) + (f"\n[dim]{escape(finding.advice)}[/]" if finding.advice else "")
             table.add_row(MARKS[finding.state], finding.what, detail)
         console = self.console()
         console.print(table)
@@ -109,13 +111,13 @@ def memory_bytes() -> int | None:
 
 def data_findings() -> Iterator[Finding]:
     """Which published data sets are there, and which file is missing where."""
-    from fedwinnow.data.published import Published
+    from fedwinnow.data.source import Source
 
     for name, entry in catalogue.entries("data").items():
-        source = entry.load()
-        if not issubclass(source, Published):
-            continue
-        missing = source().missing()
+        source = catalogue.make("data", name) if "citation" in entry.facts else None
+        if not isinstance(source, Source):
+            continue  # a user's own file, not a published set
+        missing = source.missing()
         yield Finding(f"data {name}", "absent" if missing else "ok", "\n".join(missing) or "there")
 
 

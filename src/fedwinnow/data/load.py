@@ -11,7 +11,6 @@ from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.source import Source
 from fedwinnow.data.split import shrink
 from fedwinnow.errors import DataError, UsageError
-from fedwinnow.options import format_spec
 
 # What a bare path means, by the end of its name; a table's labels are then in the column `label`.
 SUFFIXES: dict[str, dict[str, str]] = {
@@ -28,13 +27,7 @@ def load(spec: str | Path | dict[str, Any] | Source) -> Dataset:
     if not isinstance(source, Source):
         raise UsageError(f"{source} is no data source; allowed: {', '.join(catalogue.entries('data'))}.")
     dataset = shrink(source.load(), source.train, source.test)
-    return dataclasses.replace(dataset, source=canonical(source))
-
-
-def canonical(source: Source) -> str:
-    """The shortest spec that makes this source again: options at their default are left out."""
-    defaults = {field.name: field.default for field in dataclasses.fields(source)}
-    return format_spec(source.name, {key: value for key, value in source.values().items() if value != defaults[key]})
+    return dataclasses.replace(dataset, source=str(source))
 
 
 def understood(spec: str | Path | dict[str, Any] | Source) -> str | dict[str, Any] | Source:

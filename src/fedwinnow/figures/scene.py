@@ -29,7 +29,7 @@ def draw_bubbles(scene: Scene, path: Path) -> Path:
         # The largest bubble just fills its cell.
         cell = 72 * min((width - 1.5) / scene.clients, (height - 1) / scene.classes)
         axes.scatter(client, label, s=counts[client, label] / counts.max() * cell**2 * 0.9, color=BLUE, linewidths=0)
-        axes.set(xlabel="client", ylabel="given class", title=f"Who holds what: {scene.data.name}, {scene.partition}")
+        axes.set(xlabel="client", ylabel="given class", title=f"Who holds what: {scene.partition}")
         axes.set_xlim(-0.7, scene.clients - 0.3)
         axes.set_ylim(scene.classes - 0.3, -0.7)
         if scene.classes <= MOST_LABELS:
@@ -69,7 +69,10 @@ def draw_transitions(scene: Scene, path: Path) -> Path:
         image = axes.imshow(100 * shares, cmap="cividis", vmin=0, vmax=100)
         axes.set(xlabel="given", ylabel="true", title=f"True against given: {100 * scene.realised_rate:.1f} % wrong")
         if scene.classes <= MOST_LABELS:
-            axes.set_xticks(range(scene.classes), scene.data.class_names, rotation=45, ha="right")
+            long = max(map(len, scene.data.class_names)) > 3
+            axes.set_xticks(
+                range(scene.classes), scene.data.class_names, rotation=45 * long, ha="right" if long else "center"
+            )
             axes.set_yticks(range(scene.classes), scene.data.class_names)
         if scene.classes <= 12:
             for (row, column), share in np.ndenumerate(shares):

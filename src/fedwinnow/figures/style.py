@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours: distinct for every kind of colour vision.
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"
 
-SETTINGS = {
+SETTINGS: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.spines.top": False,

@@ -38,7 +38,7 @@ def _train_and_ask(
     generator = torch.Generator().manual_seed(key & (2**63 - 1))
     net.train()
     for _ in range(epochs):
-        for rows in torch.randperm(len(labels), generator=generator).split(batch):
+        for rows in torch.split(torch.randperm(len(labels), generator=generator), batch):
             if len(rows) == 1 and len(labels) > 1:
                 continue  # batch normalisation cannot learn from one sample
             optimiser.zero_grad()
@@ -46,5 +46,5 @@ def _train_and_ask(
             optimiser.step()
     net.eval()
     with torch.inference_mode():
-        chunks = [net(step(chunk)).double().softmax(1) for chunk in stored.split(SCORING_BATCH)]
+        chunks = [net(step(chunk)).double().softmax(1) for chunk in torch.split(stored, SCORING_BATCH)]
     return np.asarray(torch.cat(chunks).numpy())

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedwinnow import catalogue
 from fedwinnow.data.dataset import Dataset, Features
+from fedwinnow.data.source import Source
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.options import Part
 from fedwinnow.randomness import Floats, Integers
@@ -87,7 +88,7 @@ class Scene:
     @classmethod
     def make(
         cls,
-        data: str | dict[str, Any] | Dataset | Part = "digits",
+        data: str | Path | dict[str, Any] | Dataset | Source = "digits",
         *,
         clients: int = 20,
         partition: str | dict[str, Any] | Part = "iid",
