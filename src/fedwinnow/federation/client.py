@@ -1,0 +1,165 @@
+"""A client as a method sees it: its samples, its given labels, a model to train, and a memory that never leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedwinnow.data.dataset import Features
+from fedwinnow.data.tensors import InputStep
+from fedwinnow.federation.flat import FlatModel
+from fedwinnow.federation.payload import Payload
+from fedwinnow.federation.training import Training
+from fedwinnow.parts.augment import random_view
+from fedwinnow.parts.optimizers import Optimizer
+
+Objective = Callable[[Tensor, Tensor, Tensor], Tensor]  # rows, input, given labels -> loss
+
+
+@dataclass
+class Client:
+    """One site during one exchange."""
+
+    id: int
+    round: int
+    rounds: int
+    features: Features  # stored samples
+    given: Tensor  # labels as delivered, possibly wrong
+    classes: int
+    model: FlatModel  # scratch: a method loads what it needs
+    training: Training
+    optimizer: Optimizer
+    input_step: InputStep
+    generator: torch.Generator  # from (seed, exchange, client, round): order never matters
+    state: Payload = field(default_factory=dict)  # survives rounds, never leaves the site
+    spare: Callable[[], FlatModel] | None = None  # a further model, for methods that need two
+    notes: Payload = field(default_factory=dict)  # for the evaluation side of a simulation; not part of a reply
+    forward_samples: int = 0
+    backward_samples: int = 0
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    @cached_property
+    def class_counts(self) -> Tensor:
+        """How many samples of each class the site has, by its given labels."""
+        return torch.bincount(self.given, minlength=self.classes)
+
+    @cached_property
+    def resident(self) -> Tensor | None:
+        """The stored samples on the device, where they are in memory anyway."""
+        array = getattr(self.features, "array", None)
+        return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(self.model.device)
+
+    def note(self, **tensors: Tensor) -> None:
+        """Tell the evaluation side something per sample, for example which ones were selected."""
+        self.notes.update({name: value.detach().cpu() for name, value in tensors.items()})
+
+    # --- samples ---------------------------------------------------------------------------------------------------
+
+    def batches(self, rows: Tensor | None = None) -> Iterator[Tensor]:
+        """The rows (all, or these) in random order, a batch at a time."""
+        order = torch.randperm(len(self) if rows is None else len(rows), generator=self.generator)
+        chosen = order if rows is None else rows.cpu()[order]
+        size = self.training.batch_size
+        for batch in torch.split(chosen, size):
+            if len(batch) < size and self.training.drop_last and len(chosen) >= size:
+                return
+            yield batch
+
+    def stored(self, batches: list[Tensor]) -> Iterator[Tensor]:
+        """Stored samples batch by batch; files are decoded while the batch before is used."""
+        if self.resident is not None:
+            for rows in batches:
+                yield self.resident[rows.to(self.resident.device)]
+        else:
+            for array in self.features.stream(rows.numpy() for rows in batches):
+                yield torch.from_numpy(array)
+
+    def plain(self, stored: Tensor) -> Tensor:
+        """A model's input without any random view."""
+        return self.input_step(stored)
+
+    def view(self, stored: Tensor) -> Tensor:
+        """A model's input, as a random view where the run asks for one."""
+        if self.input_step.kind == "images":
+            stored = random_view(stored, self.training.views, self.generator)
+        return self.input_step(stored)
+
+    # --- training and scoring --------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        objective: Objective,
+        *,
+        rows: Tensor | None = None,
+        epochs: int | None = None,
+        model: FlatModel | None = None,
+    ) -> None:
+        """Train on the given rows (all by default): the only training loop."""
+        model = self.model if model is None else model
+        optimizer = self.optimizer.make(model.vector)
+        scaler = torch.amp.GradScaler(model.device.type, enabled=self.half_precision)
+        model.module.train()
+        for _ in range(self.training.epochs if epochs is None else epochs):
+            batches = list(self.batches(rows))
+            for batch, stored in zip(batches, self.stored(batches), strict=True):
+                with lonely_batch(model, len(batch)), torch.autocast(model.device.type, enabled=self.half_precision):
+                    loss = objective(batch, self.view(stored), self.given[batch.to(self.given.device)])
+                model.gradient.zero_()
+                scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+                if self.training.clip is not None:
+                    scaler.unscale_(optimizer)
+                    torch.nn.utils.clip_grad_norm_([model.vector], self.training.clip)
+                scaler.step(optimizer)
+                scaler.update()
+                self.forward_samples += len(batch)
+                self.backward_samples += len(batch)
+
+    @property
+    def half_precision(self) -> bool:
+        """Mixed precision pays on a GPU only."""
+        return self.training.mixed_precision and self.model.device.type == "cuda"
+
+    def predict(self, *, rows: Tensor | None = None, model: FlatModel | None = None) -> Tensor:
+        """The logits of the rows (all by default), in order, without random views and without gradients."""
+        model = self.model if model is None else model
+        chosen = torch.arange(len(self)) if rows is None else rows.cpu()
+        self.forward_samples += len(chosen)
+        return score(model, self.stored(list(torch.split(chosen, scoring_batch(model)))), self.plain, self.classes)
+
+
+def score(model: FlatModel, stored: Iterator[Tensor], plain: Callable[[Tensor], Tensor], classes: int) -> Tensor:
+    """Logits in inference mode; batches are as they come, because some models look at the whole batch."""
+    model.module.eval()
+    with torch.inference_mode():
+        chunks = [model.module(plain(batch)).float() for batch in stored]
+    return torch.cat(chunks).clone() if chunks else torch.zeros((0, classes), device=model.device)
+
+
+def scoring_batch(model: FlatModel) -> int:
+    """One fixed size per model and device, because another would move the last bit; small is fast on a CPU."""
+    convolutional = any(slot.channels_last for slot in model.slots)
+    return 50 if convolutional and model.device.type == "cpu" else 500
+
+
+class lonely_batch:
+    """Batch normalisation cannot learn from one sample: its layers then use their running statistics."""
+
+    def __init__(self, model: FlatModel, size: int) -> None:
+        kinds = torch.nn.modules.batchnorm._BatchNorm
+        alone = size == 1
+        self.layers = [m for m in model.module.modules() if isinstance(m, kinds) and m.training] if alone else []
+
+    def __enter__(self) -> None:
+        for layer in self.layers:
+            layer.eval()
+
+    def __exit__(self, *problem: object) -> None:
+        for layer in self.layers:
+            layer.train()

@@ -1,0 +1,136 @@
+"""The contract of a method: one paper, one file. Override only what the paper changes; the rest is FedAvg.
+
+A method has two halves in one class. The server's half plays a round as a conversation (`exchanges`); the client's half
+answers on site (`train` and any other function that an exchange names). What a client returns is all that leaves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedwinnow import catalogue
+from fedwinnow.federation.client import Client
+from fedwinnow.federation.payload import Exposure, Payload
+from fedwinnow.federation.server import Server
+from fedwinnow.options import Part, option
+from fedwinnow.parts.aggregate import WeightedMean
+from fedwinnow.parts.losses import Loss, soft
+
+Replies = Iterator[tuple[int, Payload]]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One question to some clients: `ask` names the method's function that answers it on site."""
+
+    ask: str
+    clients: Sequence[int]
+    send: Callable[[int], Payload]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a site learns about its own labels: the probability that each is wrong, and what it should be."""
+
+    p_wrong: Tensor
+    suggested: Tensor
+
+
+@dataclass(frozen=True)
+class Method(Part):
+    """Base of every method."""
+
+    # Every key that a client may send, and what its receiver can learn from it. Another key stops the run.
+    exposes: ClassVar[dict[str, Exposure]] = {"weights": "model", "counters": "model", "samples": "client"}
+    # What a run must provide: "trusted_data", "public_data", "truth" (cheats), "pooled_data" (not federated).
+    needs: ClassVar[frozenset[str]] = frozenset()
+    stages: ClassVar[tuple[str, ...]] = ("train",)
+    citation: ClassVar[str] = ""
+
+    loss: str = option("cross_entropy", "The loss of local training, for example gce:q=0.7 (see `fedwinnow losses`).")
+    mixup: float = option(0.0, "Mix pairs of samples with a share from Beta(mixup, mixup); 0: no mixing.", at_least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.criterion()  # an unknown loss is an error now, not on a client
+
+    # --- the server's half -----------------------------------------------------------------------------------------
+
+    def start(self, server: Server) -> None:
+        """Before the first round: fill `server.state`."""
+
+    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
+        """One round as a conversation: yield a question, get the replies, ask again or end the round."""
+        server.note(stage="train")
+        replies = yield Exchange("train", self.choose(server), lambda client: self.send(server, client))
+        self.merge(server, replies)
+
+    def choose(self, server: Server) -> Sequence[int]:
+        """Who takes part."""
+        return server.sample()
+
+    def send(self, server: Server, client: int) -> Payload:
+        """What one client is sent."""
+        return dict(server.weights)
+
+    def merge(self, server: Server, replies: Replies) -> None:
+        """Make the new global model; replies stream in, always in the order of `choose`."""
+        mean = WeightedMean()
+        for _, reply in replies:
+            mean.add(reply, float(reply["samples"]))
+        server.weights = mean.result()
+
+    # --- the client's half, on site --------------------------------------------------------------------------------
+
+    def train(self, client: Client, got: Payload) -> Payload:
+        """Train the global model on the site's samples; what is returned leaves the site."""
+        client.model.load(got)
+        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got))
+        return self.reply(client)
+
+    def objective(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload) -> Tensor:
+        """The loss of one batch; most methods that change only the loss override only this."""
+        x, target = self.mix(client, x, y)
+        return self.criterion()(client.model.module(x), target, client.class_counts).mean()
+
+    def reply(self, client: Client, model: str = "") -> Payload:
+        """The trained model and the number of samples it was trained on."""
+        return client.model.payload(model) | {"samples": torch.tensor(len(client))}
+
+    def judge(self, client: Client, got: Payload) -> Verdict:
+        """Which labels are wrong: by default the losses of the global model, through a mixture of two Gaussians."""
+        from fedwinnow.parts.two_gaussians import fit_two_gaussians
+
+        client.model.load(got)
+        logits = client.predict()
+        losses = torch.nn.functional.cross_entropy(logits, client.given, reduction="none")
+        mixture = fit_two_gaussians(losses)
+        return Verdict(p_wrong=1.0 - mixture.p_low(losses), suggested=logits.argmax(1))
+
+    # --- shared by many --------------------------------------------------------------------------------------------
+
+    def criterion(self) -> Loss:
+        """The loss that was asked for."""
+        made = catalogue.make("losses", self.loss)
+        assert isinstance(made, Loss)
+        return made
+
+    def mix(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Mixed samples and soft labels, where mixing was asked for."""
+        if self.mixup == 0 or len(x) < 2:
+            return x, y
+        share = beta_draw(self.mixup, client.generator)
+        partner = torch.randperm(len(x), generator=client.generator).to(x.device)
+        target = soft(y, x.new_zeros(1, client.classes))
+        return share * x + (1 - share) * x[partner], share * target + (1 - share) * target[partner]
+
+
+def beta_draw(alpha: float, generator: torch.Generator) -> float:
+    """One draw from Beta(alpha, alpha), from an explicit generator: two gamma draws make one."""
+    gammas = torch._standard_gamma(torch.full((2,), alpha, dtype=torch.float64), generator=generator)
+    return float(gammas[0] / gammas.sum())

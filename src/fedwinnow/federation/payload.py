@@ -1,0 +1,40 @@
+"""A payload: the one form of everything that travels or is remembered. Flat, named tensors; no packing, no pickle."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Payload = dict[str, Tensor]
+Exposure = Literal["model", "client", "sample"]  # what the receiver can learn about: the model, the site, a sample
+
+
+def size_in_bytes(payload: Payload) -> int:
+    """What the payload weighs on the wire, names apart."""
+    return sum(value.numel() * value.element_size() for value in payload.values())
+
+
+def problem_with(payload: object, exposes: dict[str, Exposure]) -> str | None:
+    """Why a reply cannot be accepted, or None."""
+    if not isinstance(payload, dict) or not payload:
+        return "it returned nothing"
+    for key, value in payload.items():
+        if key not in exposes:
+            return f"its reply has the key '{key}', which the method does not declare in `exposes`"
+        if not isinstance(value, Tensor):
+            return f"'{key}' in its reply is a {type(value).__name__}, not a tensor"
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            return f"'{key}' in its reply is not finite (NaN or infinity)"
+    return None
+
+
+def same(first: Payload, second: Payload) -> bool:
+    """Whether two payloads are equal bit for bit."""
+    return first.keys() == second.keys() and all(
+        first[key].dtype == second[key].dtype
+        and first[key].shape == second[key].shape
+        and bool(torch.equal(first[key].nan_to_num(), second[key].nan_to_num()))
+        for key in first
+    )
