@@ -73,7 +73,7 @@ def common_frame(paths: Sequence[Path], size: int | tuple[int, int] | None, chan
     if size is not None and channels is not None:
         height, width = (size, size) if isinstance(size, int) else size
         return Frame(height, width, channels)
-    found = Counter(decoders().map(look, map(str, paths), chunksize=1))
+    found = survey(paths)
     sizes: Counter[tuple[int, int]] = Counter()
     for (height, width, _), count in found.items():
         sizes[height, width] += count
@@ -81,6 +81,15 @@ def common_frame(paths: Sequence[Path], size: int | tuple[int, int] | None, chan
         size = max(sizes, key=lambda pair: (sizes[pair], pair))
     height, width = (size, size) if isinstance(size, int) else size
     return Frame(height, width, channels or (1 if all(grey for _, _, grey in found) else 3))
+
+
+def survey(paths: Sequence[Path]) -> Counter[tuple[int, int, bool]]:
+    """How many files there are of each height, width and greyness."""
+
+    def every_so_many(first: int) -> Counter[tuple[int, int, bool]]:
+        return Counter(look(str(path)) for path in paths[first :: workers()])
+
+    return sum(decoders().map(every_so_many, range(workers())), Counter())
 
 
 @dataclass(frozen=True, eq=False)
