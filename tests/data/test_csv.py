@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -215,7 +216,7 @@ PROBLEMS = {
     "too large": ("age,label\n1,a\n1e999,b\n", "infinite or too large"),
     "no value": ("age,n,label\n1,,a\n2,NA,b\n", "ignore=n"),
     "no feature": ("label\na\nb\n", "no column is left"),
-    "one class": ("age,label\n1,a\n2,a\n", "at least two classes"),
+    "one class": ("age,label\n1,a\n2,a\n", "has the value 'a' in every row; a classifier needs at least two classes"),
     "nameless column": (",age,label\n0,1,a\n1,2,b\n", "column 1 has no name"),
     "double name": ("age,age,label\n0,1,a\n1,2,b\n", "two columns are named 'age'"),
     "continuous label": ("age,label\n" + "".join(f"{n},{n}.5\n" for n in range(50)), "does not look like a class"),
@@ -228,7 +229,7 @@ def test_a_bad_file_is_named_with_what_to_do(write, case):
     content, words = PROBLEMS[case]
     with pytest.raises(DataError, match=words) as caught:
         load(write(content))
-    assert "table.csv" in str(caught.value) or case == "one class"
+    assert "table.csv" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,7 @@ def test_a_bad_file_is_named_with_what_to_do(write, case):
         ("age,label\n1,x\n2,y\n", "ignore=agee", "Did you mean 'age'"),
         ("age,label\n1,x\n2,y\n", "ignore=age", "no column is left"),
         ("f,label\nno.png,x\nno.png,y\n", "image=f", r"row 1 \(line 2\), column 'f': there is no file"),
-        ("f,label\ntable.csv,x\ntable.csv,y\n", "image=f", "not a readable image"),
+        ("f,label\ntable.csv,x\ntable.csv,y\n", "image=f", r"row 1 \(line 2\): .*table\.csv: not a readable image"),
     ],
 )
 def test_a_bad_row_is_named(write, text, options, words):
@@ -272,6 +273,15 @@ def test_missing_path_and_folder(tmp_path):
         load(f"csv:path={tmp_path / 'no.csv'},label=label")
     with pytest.raises(DataError, match="is a folder"):
         load(f"csv:path={tmp_path},label=label")
+    with pytest.raises(DataError, match="cannot be opened"):
+        load(f"csv:path={'a' * 5000},label=label")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with a name")
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="device or a pipe"):
+        load(f"csv:path={tmp_path / 'pipe'},label=label")
 
 
 @pytest.mark.parametrize(

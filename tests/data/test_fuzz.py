@@ -27,13 +27,19 @@ def settle(spec) -> str:
     try:
         dataset = load(spec)
     except FedwinnowError as problem:
-        assert str(problem).strip()
-        return "refused"
+        return f"refused: {problem}" if str(problem).strip() else "refused without a word"
     assert len(dataset.train) > 0
     assert len(dataset.fingerprint()) == 64
     features = dataset.train.features.take(np.arange(len(dataset.train)))
     assert np.isfinite(features).all()
     return "loaded"
+
+
+def check_ends(ends: list[str]) -> None:
+    """Mutations must be neither all harmless nor all refused for the same reason, or they would test nothing."""
+    assert ends.count("loaded") >= 10
+    assert "refused without a word" not in ends
+    assert len({end[-40:] for end in ends}) > 20
 
 
 # --- CSV -----------------------------------------------------------------------------------------------------------
@@ -65,9 +71,8 @@ def mutated_csv(case: int) -> bytes:
                 each[-1:] = [dice.choice(CELLS)]
         else:
             rows.append(list(row))
-    content = (
-        dice.choice(["\n", "\r\n", "\r"]).join(dice.choice([",", ",", ";", "\t"]).join(row) for row in rows).encode()
-    )
+    delimiter, end = dice.choice([",", ",", ";", "\t"]), dice.choice(["\n", "\r\n", "\r"])
+    content = end.join(delimiter.join(row) for row in rows).encode()
     damage = dice.randrange(6)
     place = dice.randrange(len(content) + 1)
     if damage == 0:
@@ -79,14 +84,13 @@ def mutated_csv(case: int) -> bytes:
     return content
 
 
-@pytest.mark.parametrize("start", range(0, 300, 50))
-def test_malformed_csv(tmp_path: Path, start):
+def test_malformed_csv(tmp_path: Path):
     ends = []
-    for case in range(start, start + 50):
+    for case in range(300):
         path = tmp_path / f"{case}.csv"
         path.write_bytes(mutated_csv(case))
         ends.append(settle({"kind": "csv", "path": path, "label": "label", **OPTIONS[case % len(OPTIONS)]}))
-    assert {"refused"} <= set(ends)
+    check_ends(ends)
 
 
 # --- npz -----------------------------------------------------------------------------------------------------------
@@ -136,15 +140,14 @@ def mutated_npz(case: int) -> bytes:
     return bytes(content)
 
 
-@pytest.mark.parametrize("start", range(0, 300, 50))
-def test_malformed_npz(tmp_path: Path, start):
+def test_malformed_npz(tmp_path: Path):
     ends = []
-    for case in range(start, start + 50):
+    for case in range(300):
         path = tmp_path / f"{case}.npz"
         path.write_bytes(mutated_npz(case))
         kind = ["auto", "auto", "rows", "tokens", "images"][case % 5]
         ends.append(settle(f"npz:path={path},kind={kind}"))
-    assert {"refused"} <= set(ends)
+    check_ends(ends)
 
 
 @pytest.mark.parametrize("case", range(40))
@@ -183,13 +186,12 @@ def strange_spec(case: int, path: Path) -> str:
     return text
 
 
-@pytest.mark.parametrize("start", range(0, 300, 100))
-def test_malformed_specs(tmp_path: Path, monkeypatch, start):
+def test_malformed_specs(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "good.csv"
     path.write_text("\n".join(",".join(row) for row in good_csv()))
-    ends = [settle(strange_spec(case, path)) for case in range(start, start + 100)]
-    assert "refused" in ends
+    ends = [settle(strange_spec(case, path)) for case in range(300)]
+    check_ends(ends)
     assert list(tmp_path.iterdir()) == [path]
 
 
