@@ -125,7 +125,7 @@ def test_however_a_number_is_written_it_is_one_class(numbers):
 @given(st.lists(st.tuples(st.none() | st.floats(-1e30, 1e30), st.sampled_from(["", "u", "v,w", 'q"'])), min_size=2))
 def test_a_schema_survives_json_and_encodes_alike(cells):
     numbers = ["" if number is None else repr(number) for number, _ in cells]
-    columns = {"n": ["1.5", *numbers], "c": ["u", *(text for _, text in cells)], "label": ["a"] * (len(cells) + 1)}
+    columns = {"n": ["1.5", *numbers], "c": ["u", *(text for _, text in cells)], "label": ["b", *("a" for _ in cells)]}
     table = Table(Path("t.csv"), columns)
     schema = fit(table, ["n", "c"], "label", 100)
     again = TableSchema.from_dict(json.loads(json.dumps(schema.to_dict())))
