@@ -181,7 +181,19 @@ def strange_spec(case: int) -> str:
             text = text[:place] + text[place + dice.randrange(12) :]
         else:
             text += dice.choice(
-                [",train=0", ",train=1e99", ",size=-1", ",lazy=x", ",id=", ",=", ",test_path=", ",label=a"]
+                [
+                    ",train=5",
+                    ",lazy=true",
+                    ",site=name",
+                    ",train=0",
+                    ",train=1e99",
+                    ",size=-1",
+                    ",lazy=x",
+                    ",id=",
+                    ",=",
+                    ",test_path=",
+                    ",label=a",
+                ]
             )
     return text
 
