@@ -17,6 +17,8 @@ def existing_file(path: Path) -> Path:
     try:
         if path.is_dir():
             raise DataError(f"{path} is a folder; a file is needed. For a folder per class use folder:path={path}")
+        if path.exists() and not path.is_file():
+            raise DataError(f"{path} is a device or a pipe; a file is needed, because it is read more than once.")
         with path.open("rb"):
             return path
     except (FileNotFoundError, NotADirectoryError):

@@ -36,6 +36,14 @@ BATCH = 64
 CACHE_VERSION = 1
 
 
+class BrokenImage(DataError):
+    """An image file that cannot be used; it carries the path, for a caller that knows more about it."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+
+
 @dataclass(frozen=True)
 class Frame:
     """The shape that every image of a set is brought to."""
@@ -73,7 +81,7 @@ def common_frame(paths: Sequence[Path], size: int | tuple[int, int] | None, chan
     if size is not None and channels is not None:
         height, width = (size, size) if isinstance(size, int) else size
         return Frame(height, width, channels)
-    found = Counter(decoders().map(look, map(str, paths), chunksize=1))
+    found = survey(paths)
     sizes: Counter[tuple[int, int]] = Counter()
     for (height, width, _), count in found.items():
         sizes[height, width] += count
@@ -81,6 +89,15 @@ def common_frame(paths: Sequence[Path], size: int | tuple[int, int] | None, chan
         size = max(sizes, key=lambda pair: (sizes[pair], pair))
     height, width = (size, size) if isinstance(size, int) else size
     return Frame(height, width, channels or (1 if all(grey for _, _, grey in found) else 3))
+
+
+def survey(paths: Sequence[Path]) -> Counter[tuple[int, int, bool]]:
+    """How many files there are of each height, width and greyness."""
+
+    def every_so_many(first: int) -> Counter[tuple[int, int, bool]]:
+        return Counter(look(str(path)) for path in paths[first :: workers()])
+
+    return sum(decoders().map(every_so_many, range(workers())), Counter())
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,15 +184,15 @@ def read(path: str, frame: Frame) -> Pixels:
             image.draft("L" if frame.channels == 1 else "RGB", (frame.width, frame.height))
             return decode(image, frame)
     except DataError as problem:
-        raise DataError(f"{path}: {problem}") from None
+        raise BrokenImage(path, str(problem)) from None
     except Exception as problem:  # Pillow's readers raise nearly anything on a broken file
         raise broken(path, problem) from None
 
 
-def broken(path: str, problem: Exception) -> DataError:
+def broken(path: str, problem: Exception) -> BrokenImage:
     """The error for a file that Pillow cannot read."""
     reason = "there is no such file" if isinstance(problem, FileNotFoundError) else f"not a readable image ({problem})"
-    return DataError(f"{path}: {reason}. Replace or remove it.")
+    return BrokenImage(path, f"{reason}. Replace or remove it.")
 
 
 def is_grey(mode: str) -> bool:

@@ -34,7 +34,7 @@ def understood(spec: str | Path | dict[str, Any] | Source) -> str | dict[str, An
     """A path turned into the source that reads it; anything else as it is."""
     if isinstance(spec, str) and spec.partition(":")[0].strip() in catalogue.entries("data"):
         return spec
-    if not isinstance(spec, str | Path):
+    if not isinstance(spec, str | Path) or spec == "":
         return spec
     path, known = Path(spec), SUFFIXES.get(Path(spec).suffix.lower())
     if is_folder(path):

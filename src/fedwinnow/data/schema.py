@@ -101,6 +101,11 @@ def read_schema(path: Path) -> TableSchema:
 def fit(table: Table, features: Sequence[str], label: str, max_categories: int) -> TableSchema:
     """The schema of a table, from its own rows."""
     class_names = class_names_of(table.filled(label, "label"))
+    if len(class_names) < 2:
+        raise DataError(
+            f"{table.path}: the label column '{label}' has the value '{class_names[0]:.60}' in every row; "
+            "a classifier needs at least two classes."
+        )
     if len(class_names) > max(20, len(table) // 2):
         raise DataError(
             f"{table.path}: the label column '{label}' has {len(class_names)} different values in {len(table)} rows, "
@@ -111,22 +116,24 @@ def fit(table: Table, features: Sequence[str], label: str, max_categories: int) 
 
 def fit_column(table: Table, name: str, max_categories: int) -> Column:
     """Numeric where every value is a number, categorical otherwise."""
+    values = parse(table, name)
+    if values is not None:
+        gone = np.isnan(values)
+        if gone.all():
+            raise DataError(f"{table.path}: column '{name}' has no value in any row. Leave it out with ignore={name}")
+        mean, std = centre_and_spread(finite(table, name, values)[~gone])
+        return Column(name, "numeric", bool(gone.any()), mean=mean, std=std)
     cells = table.column(name)
-    present = {cell for cell in cells if not is_missing(cell)}
-    missing = any(is_missing(cell) for cell in cells)
-    if not present:
-        raise DataError(f"{table.path}: column '{name}' has no value in any row. Leave it out with ignore={name}")
-    strange = next((cell for cell in cells if cell in present and to_number(cell, table.decimal) is None), None)
-    if strange is None:
-        mean, std = centre_and_spread(numbers(table, name))
-        return Column(name, "numeric", missing, mean=mean, std=std)
-    if len(present) > max_categories:
+    distinct = set(cells)
+    categories = tuple(sorted(cell for cell in distinct if not is_missing(cell)))
+    if len(categories) > max_categories:
+        row = next(row for row, cell in enumerate(cells) if to_number(cell, table.decimal) is None)
         raise DataError(
-            f"{table.path}: column '{name}' has {len(present)} different texts, more than max_categories="
+            f"{table.path}: column '{name}' has {len(categories)} different texts, more than max_categories="
             f"{max_categories}. Leave it out with ignore={name}, or correct it if it should be numeric "
-            f"(its first value that is no number is '{strange:.60}', {table.place(cells.index(strange))})."
+            f"(its first value that is no number is '{cells[row]:.60}', {table.place(row)})."
         )
-    return Column(name, "categorical", missing, categories=tuple(sorted(present)))
+    return Column(name, "categorical", len(categories) < len(distinct), categories=categories)
 
 
 def to_number(cell: str, decimal: str) -> float | None:
@@ -143,24 +150,34 @@ def to_number(cell: str, decimal: str) -> float | None:
         return None
 
 
-def numbers(table: Table, name: str) -> NDArray[np.float64]:
-    """A numeric column, NaN where a value is missing."""
+def parse(table: Table, name: str) -> NDArray[np.float64] | None:
+    """A column as numbers, NaN where a value is missing; None where a cell is a text."""
     cells = table.column(name)
+    try:
+        values = np.fromiter(map(float, cells), dtype=np.float64, count=len(cells))
+        if "_" not in "".join(cells):
+            return values
+    except ValueError:
+        pass  # a missing cell, a decimal comma or a text: the careful way tells
     lookup = {cell: to_number(cell, table.decimal) for cell in set(cells)}
-    for row, cell in enumerate(cells):
-        number = lookup[cell]
-        if number is None or math.isinf(number):
-            what = "infinite or too large" if number is not None else "no number, unlike the rest of the column"
-            raise DataError(
-                f"{table.place(row)}: column '{name}' has '{cell:.60}', which is {what}. "
-                "Correct it, or leave the cell empty if the value is unknown."
-            )
+    if None in lookup.values():
+        return None
     return np.fromiter((lookup[cell] for cell in cells), dtype=np.float64, count=len(cells))
 
 
+def finite(table: Table, name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values of a column, none of them infinite."""
+    if len(bad := np.flatnonzero(np.isinf(values))):
+        row = int(bad[0])
+        raise DataError(
+            f"{table.place(row)}: column '{name}' has '{table.column(name)[row]:.60}', which is infinite or too large. "
+            "Correct it, or leave the cell empty if the value is unknown."
+        )
+    return values
+
+
 def centre_and_spread(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Mean and standard deviation of the values that are there; scaled first, so that squares cannot overflow."""
-    values = values[~np.isnan(values)]
+    """Mean and standard deviation; the values are scaled first, so that squares cannot overflow."""
     scale = float(np.abs(values).max()) or 1.0
     scaled = values / scale
     mean, std = float(scaled.mean()), float(scaled.std())
@@ -184,7 +201,15 @@ def encode_rows(table: Table, schema: TableSchema) -> NDArray[np.float32]:
 
 def encode_numeric(table: Table, column: Column, block: NDArray[np.float32]) -> None:
     """Standardise; a missing value is the mean, which is zero, and is marked where the schema has a mark."""
-    values = numbers(table, column.name)
+    values = parse(table, column.name)
+    if values is None:
+        cells = table.column(column.name)
+        row = next(row for row, cell in enumerate(cells) if to_number(cell, table.decimal) is None)
+        raise DataError(
+            f"{table.place(row)}: column '{column.name}' has '{cells[row]:.60}', which is no number, unlike the column "
+            "that the schema was fitted on. Correct it, or leave the cell empty if the value is unknown."
+        )
+    values = finite(table, column.name, values)
     gone = np.isnan(values)
     with np.errstate(over="ignore"):
         scores = ((values / 2 - column.mean / 2) / column.std * 2).astype(np.float32)

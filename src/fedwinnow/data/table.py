@@ -56,12 +56,13 @@ class Table:
     def filled(self, name: str, purpose: str) -> list[str]:
         """A column in which every cell must have a value."""
         cells = self.column(name)
-        for row, cell in enumerate(cells):
-            if is_missing(cell):
-                raise DataError(
-                    f"{self.place(row)}: the {purpose} (column '{name}') is missing: '{cell}'. "
-                    "Fill it in or remove the row; empty, NA, N/A, nan and null count as missing."
-                )
+        absent = {cell for cell in set(cells) if is_missing(cell)}
+        if absent:
+            row = next(row for row, cell in enumerate(cells) if cell in absent)
+            raise DataError(
+                f"{self.place(row)}: the {purpose} (column '{name}') is missing: '{cells[row]}'. "
+                "Fill it in or remove the row; empty, NA, N/A, nan and null count as missing."
+            )
         return cells
 
     def name_column(self, name: str, purpose: str) -> NDArray[np.str_]:

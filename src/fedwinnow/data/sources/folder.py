@@ -27,7 +27,9 @@ class Folder(Source):
     name: ClassVar[str] = "folder"
 
     path: Path = option(..., "The folder.")
-    size: int | None = option(None, "Height and width of the images; without it the most common size.", at_least=1)
+    size: int | None = option(
+        None, "Height and width of the images; without it the most common size.", at_least=1, at_most=10000
+    )
     lazy: Literal["auto", "true", "false"] = option(
         "auto", "Decode images batch by batch; auto does so above 4 GB of pixels."
     )

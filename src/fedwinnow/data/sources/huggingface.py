@@ -33,9 +33,11 @@ class HuggingFace(Source):
     label: str | None = option(None, "The column with the labels; without it the only column of classes.")
     image: str | None = option(None, "The column with the images; without it the first such column.")
     text: str | None = option(None, "The column with the texts; without it the first such column.")
-    size: int | None = option(None, "Height and width of the images; without it that of the first.", at_least=1)
-    length: int = option(128, "How many words of a text are kept.", at_least=1)
-    vocabulary: int = option(30000, "How many token ids words are hashed to.", at_least=2)
+    size: int | None = option(
+        None, "Height and width of the images; without it that of the first.", at_least=1, at_most=10000
+    )
+    length: int = option(128, "How many words of a text are kept.", at_least=1, at_most=100000)
+    vocabulary: int = option(30000, "How many token ids words are hashed to.", at_least=2, at_most=10000000)
 
     def load(self) -> Dataset:
         """Fetch the splits and turn their columns into arrays."""

@@ -41,7 +41,9 @@ class Npz(Source):
         arrays = read_arrays(self.path)
         for key in ("x", "y"):
             if key not in arrays:
-                raise DataError(f"{self.path} has no array '{key}'; needed: x and y, allowed besides: {KEYS[2:]}.")
+                raise DataError(
+                    f"{self.path} has no array '{key}'; needed: x and y; also known: {', '.join(KEYS[2:])}."
+                )
         dataset = from_arrays(
             arrays["x"],
             arrays["y"],
@@ -71,6 +73,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
             for key in KEYS:
                 if key in archive.files:
                     arrays[key] = archive[key]
+                    if not isinstance(arrays[key], np.ndarray):
+                        raise DataError(f"{path}, array '{key}': the file in the archive is no NumPy array.")
     except DataError:
         raise
     except Exception as problem:  # zipfile, zlib and numpy raise nearly anything on a broken file

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedwinnow.data.dataset import Dataset, Features, Resident, Samples
 from fedwinnow.data.files import existing_file, hash_of_files
-from fedwinnow.data.images import Frame, channel_statistics, common_frame, load_images
+from fedwinnow.data.images import BrokenImage, Frame, channel_statistics, common_frame, load_images
 from fedwinnow.data.schema import TableSchema, encode_labels, encode_rows, fit, read_schema
 from fedwinnow.data.source import Source
 from fedwinnow.data.table import Table
@@ -35,12 +35,14 @@ class TableSource(Source):
     ignore: str | None = option(None, "Columns to leave out, separated by |.")
     max_categories: int = option(100, "How many different texts a column may have before it is refused.", at_least=2)
     schema: Path | None = option(None, "A JSON file with a schema that another site fitted, instead of fitting one.")
-    size: int | None = option(None, "Height and width of the images; without it the most common size.", at_least=1)
+    size: int | None = option(
+        None, "Height and width of the images; without it the most common size.", at_least=1, at_most=10000
+    )
     lazy: Literal["auto", "true", "false"] = option(
         "auto", "Decode images batch by batch; auto does so above 4 GB of pixels."
     )
-    length: int = option(128, "How many words of a text are kept.", at_least=1)
-    vocabulary: int = option(30000, "How many token ids words are hashed to.", at_least=2)
+    length: int = option(128, "How many words of a text are kept.", at_least=1, at_most=100000)
+    vocabulary: int = option(30000, "How many token ids words are hashed to.", at_least=2, at_most=10000000)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,9 +66,12 @@ class TableSource(Source):
         paths = [self.path] if self.test_path is None else [self.path, self.test_path]
         tables = [self.read(path) for path in paths]
         schema = self.schema_of(tables[0])
-        frame = self.frame_of(tables)
-        parts = [self.samples(table, schema, frame) for table in tables]
-        mean, std = channel_statistics(parts[0].features) if frame is not None else ((), ())
+        try:
+            frame = self.frame_of(tables)
+            parts = [self.samples(table, schema, frame) for table in tables]
+            mean, std = channel_statistics(parts[0].features) if frame is not None else ((), ())
+        except BrokenImage as problem:
+            raise DataError(f"{self.place_of(tables, problem.path)}: {problem}") from None
         return Dataset(
             name=self.path.stem,
             kind="images" if frame is not None else "rows" if self.text is None else "tokens",
@@ -140,6 +145,12 @@ class TableSource(Source):
         if self.image is None:
             return None
         return common_frame([path for table in tables for path in image_paths(table, self.image)], self.size)
+
+    def place_of(self, tables: list[Table], image: str) -> str:
+        """The first row that names an image."""
+        assert self.image is not None
+        found = ((table, list(map(str, image_paths(table, self.image)))) for table in tables)
+        return next(table.place(paths.index(image)) for table, paths in found if image in paths)
 
 
 def image_paths(table: Table, column: str) -> list[Path]:
