@@ -1,5 +1,35 @@
-"""fedwinnow: federated learning with noisy labels."""
+"""fedwinnow: federated learning with noisy labels.
+
+`run`, `Experiment`, `Result`, `Scene` and `Method` are loaded when first used, so that importing the package is quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from fedwinnow.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from fedwinnow.api import run
+    from fedwinnow.experiment.result import Result
+    from fedwinnow.experiment.settings import Experiment
+    from fedwinnow.federation.method import Method
+    from fedwinnow.scene.scene import Scene
+
+__all__ = ["Experiment", "Method", "Result", "Scene", "__version__", "run"]
+
+_HOMES = {
+    "run": "fedwinnow.api",
+    "Experiment": "fedwinnow.experiment.settings",
+    "Result": "fedwinnow.experiment.result",
+    "Method": "fedwinnow.federation.method",
+    "Scene": "fedwinnow.scene.scene",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fedwinnow' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

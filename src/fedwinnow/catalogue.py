@@ -21,17 +21,25 @@ from fedwinnow.options import Part, build, parse_spec
 
 ROOT = Path(__file__).parent
 
-# family -> (what one member is called, its folder, the entry point group of third parties)
+# family -> (what one member is called, its folder or file, the entry point group of third parties)
 FAMILIES = {
     "data": ("data source", "data/sources", "fedwinnow.data"),
     "partitions": ("partition", "scene/partitions", "fedwinnow.partitions"),
     "noises": ("noise", "scene/rates", "fedwinnow.noises"),
     "flips": ("flip", "scene/flips", "fedwinnow.flips"),
     "models": ("model", "models", "fedwinnow.models"),
+    "methods": ("method", "methods", "fedwinnow.methods"),
+    "losses": ("loss", "parts/losses.py", "fedwinnow.losses"),
+    "optimizers": ("optimizer", "parts/optimizers.py", "fedwinnow.optimizers"),
 }
 
 # family -> the file of its base class, where that class has options which every member inherits
-BASES = {"data": "data/source.py", "partitions": "scene/partition.py", "noises": "scene/noise.py"}
+BASES = {
+    "data": "data/source.py",
+    "partitions": "scene/partition.py",
+    "noises": "scene/noise.py",
+    "methods": "federation/method.py",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +77,8 @@ class Entry:
 def entries(family: str) -> dict[str, Entry]:
     """All parts of a family by name, ours and those of installed third parties."""
     _, folder, group = FAMILIES[family]
-    files = {path: module_of(path) for path in sorted((ROOT / folder).glob("*.py"))}
+    place = ROOT / folder
+    files = {path: module_of(path) for path in ([place] if place.suffix else sorted(place.glob("*.py")))}
     found = {entry.name: entry for entry in read_files(family, base_files(family) | files)}
     for point in entry_points(group=group):
         found.setdefault(point.name, from_entry_point(family, point))

@@ -14,6 +14,7 @@ from fedwinnow.version import __version__
 # command -> (module and class, one line for the overview). The modules are imported only when needed.
 COMMANDS = {
     "demo": ("fedwinnow.commands.demo:Demo", "the main job on embedded data, ending in something worth looking at"),
+    "run": ("fedwinnow.commands.run:Run", "one experiment; --resume continues it, --rounds may be raised"),
     "scene make": ("fedwinnow.commands.scene:Make", "who holds what and which labels are wrong, frozen and hashed"),
     "scene show": ("fedwinnow.commands.scene:Show", "a scene in the terminal: class map and rates"),
     "scene draw": ("fedwinnow.commands.scene:Draw", "a scene as pictures: bubbles, transitions, rates"),
@@ -24,6 +25,9 @@ COMMANDS = {
     "noises": ("fedwinnow.commands.parts:Noises", "the noises (how wrong is each client), with every option"),
     "flips": ("fedwinnow.commands.parts:Flips", "the flips (what a wrong label becomes), with every option"),
     "models": ("fedwinnow.commands.parts:Models", "the models, with every option"),
+    "methods": ("fedwinnow.commands.parts:Methods", "the methods: needs, exposure, options, citation"),
+    "losses": ("fedwinnow.commands.parts:Losses", "the losses, with every option"),
+    "optimizers": ("fedwinnow.commands.parts:Optimizers", "the optimisers, with every option"),
     "doctor": ("fedwinnow.commands.doctor:Doctor", "checks the installation, data and device, says what to do"),
 }
 

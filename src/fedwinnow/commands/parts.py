@@ -110,3 +110,24 @@ class Models(Catalogue):
     """The models."""
 
     family: ClassVar[str] = "models"
+
+
+@dataclass
+class Methods(Catalogue):
+    """The methods: what each needs, what its clients reveal, its stages, options and citation."""
+
+    family: ClassVar[str] = "methods"
+
+
+@dataclass
+class Losses(Catalogue):
+    """The losses: any method takes one with loss=NAME."""
+
+    family: ClassVar[str] = "losses"
+
+
+@dataclass
+class Optimizers(Catalogue):
+    """The optimisers of local training."""
+
+    family: ClassVar[str] = "optimizers"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
 
-    from fedwinnow.data.dataset import Dataset
+    from numpy.typing import NDArray
 
 
 class InputStep:
@@ -19,15 +19,16 @@ class InputStep:
     channels-last layout, which costs nothing because that is how they are stored.
     """
 
-    def __init__(self, dataset: Dataset, device: torch.device | str = "cpu") -> None:
-        self.kind = dataset.kind
+    def __init__(
+        self, kind: str, mean: Sequence[float], std: Sequence[float], device: torch.device | str = "cpu"
+    ) -> None:
+        self.kind = kind
         self.device = torch.device(device)
-        channels = dataset.sample_shape[-1] if self.kind == "images" else 1
-        mean = torch.tensor(dataset.mean or (0.0,) * channels, device=self.device)
-        std = torch.tensor(dataset.std or (1.0,) * channels, device=self.device)
+        centre = torch.tensor(list(mean) or [0.0], device=self.device)
+        spread = torch.tensor(list(std) or [1.0], device=self.device)
         # pixel / 255 - mean, over std, as one multiplication and one addition.
-        self.scale = 1.0 / (255.0 * std)
-        self.shift = -mean / std
+        self.scale = 1.0 / (255.0 * spread)
+        self.shift = -centre / spread
 
     def __call__(self, stored: NDArray[Any] | torch.Tensor) -> torch.Tensor:
         """The model's input for these samples."""

@@ -55,6 +55,8 @@ class FlatModel:
         # The optimiser sees one parameter: the trainable part of the vector.
         self.vector = nn.Parameter(self.weights[: self.trainable])
         self.vector.grad = self.gradient
+        # Running statistics that stay on a site: where set, `load` takes these instead of those that were sent.
+        self.own_statistics: Tensor | None = None
         self._bind(parameters, buffers, counters)
 
     def _bind(self, parameters: list[Any], buffers: list[Any], counters: list[Any]) -> None:
@@ -73,8 +75,15 @@ class FlatModel:
         """Take over weights that came with a message."""
         with torch.no_grad():
             self.weights.copy_(payload[f"{prefix}weights"])
+            if self.own_statistics is not None:
+                self.statistics.copy_(self.own_statistics)
             if len(self.counters):
                 self.counters.copy_(payload[f"{prefix}counters"])
+
+    @property
+    def statistics(self) -> Tensor:
+        """The part of the vector that is not trained: running means and variances."""
+        return self.weights[self.trainable :]
 
     def payload(self, prefix: str = "") -> Payload:
         """The weights as they are now, as a message."""

@@ -48,7 +48,7 @@ class Method(Part):
     # Every key that a client may send, and what its receiver can learn from it. Another key stops the run.
     exposes: ClassVar[dict[str, Exposure]] = {"weights": "model", "counters": "model", "samples": "client"}
     # What a run must provide: "trusted_data", "public_data", "truth" (cheats), "pooled_data" (not federated).
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[tuple[str, ...]] = ()
     stages: ClassVar[tuple[str, ...]] = ("train",)
     citation: ClassVar[str] = ""
 
@@ -111,6 +111,11 @@ class Method(Part):
         losses = torch.nn.functional.cross_entropy(logits, client.given, reduction="none")
         mixture = fit_two_gaussians(losses)
         return Verdict(p_wrong=1.0 - mixture.p_low(losses), suggested=logits.argmax(1))
+
+    def predict(self, client: Client, got: Payload) -> Payload:
+        """What the global model says about the site's samples, for measuring a simulation: how much is memorised."""
+        client.model.load(got)
+        return {"predicted": client.predict().argmax(1).cpu()}
 
     # --- shared by many --------------------------------------------------------------------------------------------
 

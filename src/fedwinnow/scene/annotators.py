@@ -32,7 +32,7 @@ def _train_and_ask(
 ) -> Floats:
     stored = torch.as_tensor(np.ascontiguousarray(ground.samples.features.take(ground.holdings.rows[mine])))
     labels = torch.as_tensor(ground.true[mine])
-    step = InputStep(ground.dataset)
+    step = InputStep(ground.dataset.kind, ground.dataset.mean, ground.dataset.std)
     net = make_model(model, Shape.of(ground.dataset), seed=key)
     optimiser = torch.optim.Adam(net.parameters(), lr=lr)
     generator = torch.Generator().manual_seed(key & (2**63 - 1))

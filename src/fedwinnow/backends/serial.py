@@ -1,0 +1,27 @@
+"""One client after the other, in this process: the simplest backend, and the one to debug with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from torch import Tensor
+
+from fedwinnow.federation.host import Answer, Host, Task
+from fedwinnow.federation.payload import Payload
+
+
+class Serial:
+    """Runs every client here."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    def exchange(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+        for task in tasks:
+            yield self.host.answer(task)
+
+    def score(self, part: str, weights: Payload, count: int) -> Tensor:
+        return self.host.score(part, weights, 0, count)
+
+    def close(self) -> None:
+        return None

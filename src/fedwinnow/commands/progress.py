@@ -1,0 +1,101 @@
+"""A progress bar with accuracy, seconds per round and time left, and the summary at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fedwinnow.experiment.play import Watcher
+from fedwinnow.experiment.prepare import Stage
+
+
+class Bar(Watcher):
+    """Shows rounds as they happen; only on a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.progress = Progress(
+            TextColumn("round"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.fields[text]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            console=console,
+            disable=not console.is_terminal or console.quiet,
+            transient=True,
+        )
+        self.task = self.progress.add_task("rounds", total=None, text="")
+
+    def __enter__(self) -> Bar:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+    def started(self, stage: Stage, done: int, rounds: int) -> None:
+        """Say what is about to happen."""
+        self.progress.update(self.task, total=rounds, completed=done)
+        scene = stage.scene
+        again = f", continuing after round {done}" if done else ""
+        self.console.print(
+            f"{stage.method.name} on {scene.data.name}: {scene.clients} clients, {rounds} rounds{again}, "
+            f"{percent(scene.realised_rate)} of the labels wrong"
+        )
+        for need, text in WARNINGS.items():
+            if need in stage.method.needs:
+                self.console.print(f"[yellow]{text}[/]")
+
+    def round(self, row: dict[str, Any]) -> None:
+        """One more round."""
+        text = f"accuracy {percent(row.get('accuracy'))}, {row['seconds']:.2f} s a round"
+        self.progress.update(self.task, completed=row["round"], text=text)
+
+
+WARNINGS = {
+    "truth": "this method CHEATS: it is handed only truly clean samples, as an upper reference",
+    "pooled_data": "this method is NOT federated: all samples are in one place, as a reference",
+}
+
+
+def show_summary(summary: dict[str, Any], folder: Path, console: Console) -> None:
+    """The numbers of a finished run, last, last ten and best side by side."""
+    table = Table("", "last", "last 10", "best", box=None, pad_edge=False, header_style="dim")
+    columns = [summary["last"], summary["last10"], summary["best"]]
+    for name in ("accuracy", "balanced_accuracy", "macro_f1"):
+        table.add_row(name.replace("_", " "), *(percent(column[name]) for column in columns))
+    console.print(table)
+    samples = (summary.get("detection") or {}).get("samples")
+    if samples is not None:
+        console.print(
+            f"wrong labels found: recall {percent(samples['recall'])}, precision {percent(samples['precision'])}, "
+            f"AUROC {number(samples['auroc'])}"
+        )
+    memorised = (summary.get("memorisation") or {}).get("memorised")
+    if memorised is not None:
+        console.print(f"wrong labels that the model has memorised: {percent(memorised)}")
+    cost = summary["cost"]
+    console.print(
+        f"{cost['seconds']:.1f} s, {cost['bytes_up'] / 1e6:.1f} MB up, {cost['bytes_down'] / 1e6:.1f} MB down, "
+        f"peak memory {cost['peak_memory_mb']:.0f} MB"
+    )
+    console.print(f"written to [bold]{folder}[/]")
+
+
+def percent(share: float | None) -> str:
+    """A share for people; a dash where it is unknown."""
+    return "–" if share is None or share != share else f"{100 * share:.1f} %"
+
+
+def number(value: float | None) -> str:
+    """A number for people; a dash where it is unknown."""
+    return "–" if value is None else f"{value:.3f}"

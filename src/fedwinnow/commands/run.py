@@ -1,0 +1,113 @@
+"""`fedwinnow run`: one experiment."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedwinnow.commands.common import Flags
+
+if TYPE_CHECKING:
+    from fedwinnow.experiment.settings import Experiment
+
+
+@dataclass
+class Run(Flags):
+    """Train a federation on a scene and measure it.
+
+    Every part is written name:key=value,key=value; `fedwinnow methods`, `data`, `partitions`, `noises`, `models`,
+    `losses` and `optimizers` list them with all their options.
+    """
+
+    data: str = "digits"
+    """The data: a name with options (csv:path=a.csv,label=diagnosis), or a path to a folder of images or a file."""
+    model: str | None = None
+    """The model; none: it follows the data. ./my_model.py:build takes your own."""
+    clients: int = 20
+    """How many clients; the partition `column` takes them from the data instead."""
+    participation: float = 0.25
+    """The share of clients that takes part in a round; at least one does."""
+    rounds: int = 40
+    """How many rounds."""
+    epochs: int = 5
+    """Local epochs per round."""
+    batch_size: int = 32
+    """Samples per step."""
+    optimizer: str = "sgd:lr=0.03,momentum=0.5"
+    """The local optimiser, made anew for every client and round."""
+    partition: str = "iid"
+    """Who holds which sample."""
+    noise: str | None = None
+    """Which labels are wrong; none: trusted data stays right, other data keeps the labels it was given."""
+    scene: Path | None = None
+    """The folder of a saved scene, instead of --data, --clients, --partition and --noise."""
+    method: str = "fedavg"
+    """The method, or a file with your own: ./my_method.py:key=value."""
+    seed: int = 0
+    """The same seed gives the same numbers, whatever the backend."""
+    backend: str = "serial"
+    """serial, or processes:workers=2."""
+    device: str | None = None
+    """cpu, cuda, cuda:1, mps; none: the best there is."""
+    out: Path | None = None
+    """The run folder; none: runs/<method>-<data>-<seed>."""
+    config: Path | None = None
+    """A TOML file with the same names; flags win over it."""
+    resume: bool = False
+    """Continue a run that was interrupted, or a finished one with more --rounds."""
+    test: float = 0.2
+    """The share split off as the test part, where the data has none of its own."""
+    validation: float = 0.0
+    """The share of every client's samples held out, labels as given, to choose a round by."""
+    trusted: float = 0.0
+    """The share of the test part that the server may use, for methods that need it."""
+    eval_every: int = 1
+    """Measure on the test part every so many rounds."""
+    views: Literal["none", "flip", "crop_flip"] = "none"
+    """Random views of images in training."""
+    clip: float | None = None
+    """Clip the norm of the gradient."""
+    drop_last: bool = False
+    """Leave out the last batch of an epoch when it is not full."""
+    batch_norm: Literal["average", "local", "batch_statistics"] = "average"
+    """Running statistics: averaged like weights, kept by each client, or not used at all (FedRN)."""
+    mixed_precision: bool = False
+    """Half precision where it is safe; on a CUDA device only."""
+    checkpoint_every: int = 1
+    """Save every so many rounds; more for big models."""
+    on_client_error: Literal["stop", "drop"] = "stop"
+    """When a client fails: stop with its name, or leave it out of the round."""
+    quorum: float = 0.5
+    """With drop: the share of the asked clients that must answer."""
+
+    def run(self) -> int:
+        """Play the experiment, with a progress bar on a terminal."""
+        from fedwinnow.api import default_folder
+        from fedwinnow.commands.progress import Bar, show_summary
+        from fedwinnow.experiment.play import Manner, play
+        from fedwinnow.federation.rounds import Faults
+
+        experiment = self.experiment()
+        folder = self.out or default_folder(experiment)
+        manner = Manner(
+            self.backend, self.device, self.resume, self.checkpoint_every, Faults(self.on_client_error, self.quorum)
+        )
+        console = self.console()
+        try:
+            with Bar(console) as bar:
+                summary = play(experiment, folder, manner, (bar,))
+        except KeyboardInterrupt:
+            console.print(f"\ninterrupted; continue with the same command and --resume (folder {folder})")
+            return 130
+        self.emit({"folder": str(folder), **summary})
+        show_summary(summary, folder, console)
+        return 0
+
+    def experiment(self) -> Experiment:
+        """The settings that may change a result."""
+        from fedwinnow.experiment.settings import Experiment
+
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(Experiment)}
+        return Experiment(**values)

@@ -1,0 +1,198 @@
+"""Playing an experiment: rounds, measurements and checkpoints, so that a kill at any moment loses at most a round."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedwinnow.backends.choose import make_backend
+from fedwinnow.device import choose_device
+from fedwinnow.errors import FedwinnowError
+from fedwinnow.experiment.prepare import Stage, prepare
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.experiment.summary import clients_table, config_of, environment, peak_memory, summarise
+from fedwinnow.federation.host import Host, Setup, new_model
+from fedwinnow.federation.ledger import Ledger
+from fedwinnow.federation.memory import Memory
+from fedwinnow.federation.rounds import Faults, Federation, Tally
+from fedwinnow.federation.server import Server
+from fedwinnow.metrics.evaluation import Evaluation
+from fedwinnow.store import RunFolder
+
+COSTS = ("bytes_up", "bytes_down", "forward_samples", "backward_samples", "seconds")
+
+
+class Watcher:
+    """Is told what happens; progress bars and trackers derive from it."""
+
+    def started(self, stage: Stage, done: int, rounds: int) -> None:
+        """Before the first round of this process."""
+
+    def round(self, row: dict[str, Any]) -> None:
+        """After each round, with its line of rounds.jsonl."""
+
+    def finished(self, summary: dict[str, Any]) -> None:
+        """After the last round."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a run is carried out; nothing in here changes its result."""
+
+    backend: str = "serial"
+    device: str | None = None
+    resume: bool = False
+    checkpoint_every: int = 1
+    faults: Faults = dataclasses.field(default_factory=Faults)
+
+
+def play(experiment: Experiment, out: Path, manner: Manner, watchers: tuple[Watcher, ...] = ()) -> dict[str, Any]:
+    """Run an experiment, or what is left of it, and give back its summary."""
+    folder = RunFolder(out)
+    with folder.locked():
+        stage = prepare(experiment)
+        folder.begin(config_of(stage), resume=manner.resume)
+        done = folder.read_json("summary.json")
+        if done is not None and done["status"] == "finished" and done["rounds"] >= experiment.rounds:
+            return dict(done)
+        return Player(stage, folder, manner, watchers).play()
+
+
+class Player:
+    """One process's work on one run."""
+
+    def __init__(self, stage: Stage, folder: RunFolder, manner: Manner, watchers: tuple[Watcher, ...]) -> None:
+        self.stage, self.folder, self.manner, self.watchers = stage, folder, manner, watchers
+        experiment = stage.experiment
+        device = str(choose_device(manner.device))
+        setup = Setup(experiment.model, experiment.training(), experiment.seed, experiment.rounds, device)
+        model = new_model(stage.sites.shape, dataclasses.replace(setup, device="cpu"))
+        self.server = Server(
+            clients=stage.sites.holdings.clients,
+            available=tuple(np.flatnonzero(stage.sites.holdings.sizes).tolist()),
+            participation=experiment.participation,
+            rounds=experiment.rounds,
+            seed=experiment.seed,
+            classes=stage.sites.shape.classes,
+            weights=model.payload(),
+            model=model,
+            trusted=stage.trusted,
+        )
+        self.costs = dict.fromkeys(COSTS, 0.0)
+        self.done = 0
+        memory = Memory(folder.memory)
+        ledger = Ledger(stage.method.exposes)
+        host = Host(stage.sites, stage.judged, stage.parts, stage.method, setup, memory)
+        self.federation = Federation(
+            stage.method,
+            self.server,
+            make_backend(manner.backend, host),
+            memory,
+            ledger,
+            stage.site_names,
+            manner.faults,
+        )
+        self.evaluation = Evaluation(stage.scene, stage.labels.get("test"), stage.labels.get("validation"))
+
+    def play(self) -> dict[str, Any]:
+        """All rounds that are left, then the summary; an interruption saves what is done."""
+        try:
+            self.restore()
+            for watcher in self.watchers:
+                watcher.started(self.stage, self.done, self.stage.experiment.rounds)
+            while self.done < self.stage.experiment.rounds:
+                self.one_round(self.done + 1)
+            return self.finish()
+        except (KeyboardInterrupt, FedwinnowError) as problem:
+            status = "interrupted" if isinstance(problem, KeyboardInterrupt) else "failed"
+            self.folder.write_json("summary.json", summarise(self.stage, self.folder.rounds(), self.costs, status))
+            raise
+        finally:
+            self.federation.backend.close()
+
+    def restore(self) -> None:
+        """Start where the last checkpoint stands, or at the beginning."""
+        stored = self.folder.load_state(self.server.model)
+        if stored is None:
+            self.stage.scene.save(self.folder.path)
+            self.folder.write_json("environment.json", environment(self.manner.backend, self.manner.device))
+            self.stage.method.start(self.server)
+            self.folder.keep_rounds(0)
+            return
+        self.server.weights, self.server.state, facts = stored
+        self.done = facts["round"]
+        self.costs |= facts["costs"]
+        self.federation.memory.versions = {int(client): name for client, name in facts["memory"].items()}
+        self.federation.memory.prune()
+        self.federation.ledger.entries = facts["ledger"]
+        self.folder.keep_rounds(self.done)
+
+    def one_round(self, number: int) -> None:
+        """Play, measure, write the line, save the checkpoint."""
+        tally = self.federation.play_round(number)
+        rounds, every = self.stage.experiment.rounds, self.stage.experiment.eval_every
+        began = time.perf_counter()
+        measured = self.evaluation.round(self.federation) if number % every == 0 or number == rounds else {}
+        row = self.line(number, tally, measured, time.perf_counter() - began)
+        for key in COSTS:
+            self.costs[key] += row[key]
+        self.folder.append_round(row)
+        self.done = number
+        if number % self.manner.checkpoint_every == 0 or number == rounds:
+            self.checkpoint()
+        for watcher in self.watchers:
+            watcher.round(row)
+
+    def line(self, number: int, tally: Tally, measured: dict[str, Any], evaluation: float) -> dict[str, Any]:
+        """The line of rounds.jsonl."""
+        return {
+            "round": number,
+            **self.server.notes,
+            "participants": tally.participants,
+            "dropped": tally.dropped,
+            **measured,
+            **self.evaluation.remarks(tally),
+            "bytes_up": tally.bytes_up,
+            "bytes_down": tally.bytes_down,
+            "forward_samples": tally.forward_samples,
+            "backward_samples": tally.backward_samples,
+            "seconds": round(tally.seconds, 6),
+            "evaluation_seconds": round(evaluation, 6),
+            "memory_mb": round(peak_memory(), 1),
+        }
+
+    def checkpoint(self) -> None:
+        """Everything that the next round needs; then old memories may go."""
+        facts = {
+            "round": self.done,
+            "costs": {key: value for key, value in self.costs.items() if key != "seconds"},
+            "memory": {str(client): name for client, name in sorted(self.federation.memory.versions.items())},
+            "ledger": self.federation.ledger.entries,
+        }
+        self.folder.save_state(self.server.model, self.server.weights, self.server.state, facts)
+        self.federation.memory.prune()
+
+    def finish(self) -> dict[str, Any]:
+        """The verdicts, the summary and the tables."""
+        if self.done == 0:
+            self.checkpoint()
+        p_wrong, suggested = self.evaluation.verdicts(self.federation)
+        final = {
+            "test": self.evaluation.scores(self.federation, "test"),
+            "detection": self.evaluation.detection(p_wrong, suggested),
+            "memorisation": self.evaluation.memorised(self.federation),
+        }
+        summary = summarise(self.stage, self.folder.rounds(), self.costs, "finished", final)
+        self.folder.write_text(
+            "clients.csv", clients_table(self.stage, self.evaluation.estimated_rates(p_wrong), self.folder.rounds())
+        )
+        self.folder.write_json("ledger.json", self.federation.ledger.as_json())
+        self.folder.write_json("summary.json", summary)
+        for watcher in self.watchers:
+            watcher.finished(summary)
+        return summary

@@ -1,0 +1,134 @@
+"""From settings to a stage: the scene, what each site may train on, what is kept for measuring, and the method."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedwinnow.data.dataset import Dataset, Features
+from fedwinnow.errors import DataError, UsageError
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.federation.host import Sites
+from fedwinnow.federation.method import Method
+from fedwinnow.methods.find import find_method
+from fedwinnow.models.choose import model_for
+from fedwinnow.models.shape import Shape
+from fedwinnow.randomness import Integers, uniforms
+from fedwinnow.scene.holdings import Holdings, rank_within
+from fedwinnow.scene.scene import Scene
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Everything that stands ready before the first round."""
+
+    experiment: Experiment  # with the method and the model resolved
+    scene: Scene
+    method: Method
+    sites: Sites  # what is trained on
+    judged: Sites  # every sample of every site
+    site_names: tuple[str, ...]
+    parts: dict[str, Features]  # "test" and, where asked for, "validation"
+    labels: dict[str, Integers]
+    trusted: tuple[torch.Tensor, torch.Tensor] | None
+
+
+def prepare(experiment: Experiment) -> Stage:
+    """Build the stage; everything in it follows from the experiment."""
+    method = find_method(experiment.method)
+    scene = make_scene(experiment)
+    dataset = scene.dataset
+    shape = Shape.of(dataset)
+    judged = Sites(dataset.train.features, scene.holdings, scene.given, shape, dataset.mean, dataset.std)
+    held_out = hold_out(scene, experiment.validation, experiment.seed)
+    keep = ~held_out & allowed_by(method, scene)
+    holdings = restricted(scene.holdings, keep)
+    sites = dataclasses.replace(judged, holdings=holdings, given=scene.given[keep])
+    names = scene.site_names
+    if "pooled_data" in method.needs:
+        sites, names = pooled(sites), ("everybody",)
+    parts, labels = test_parts(dataset, scene, held_out)
+    trusted = take_trusted(method, parts, labels, experiment)
+    resolved = dataclasses.replace(experiment, method=method, model=experiment.model or model_for(shape))
+    return Stage(resolved, scene, method, sites, judged, names, parts, labels, trusted)
+
+
+def make_scene(experiment: Experiment) -> Scene:
+    """The saved scene that was asked for, or a new one."""
+    if experiment.scene is not None:
+        return Scene.load(Path(experiment.scene))
+    return Scene.make(
+        experiment.data,
+        clients=experiment.clients,
+        partition=experiment.partition,
+        noise=experiment.noise,
+        seed=experiment.seed,
+        test=experiment.test,
+    )
+
+
+def hold_out(scene: Scene, share: float, seed: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which holdings are kept for validation, with their labels as given: a share of every client's samples."""
+    client, position = scene.holdings.client, scene.holdings.position
+    rank = rank_within(client, uniforms(seed, "validation", client, position))
+    return np.asarray(rank < np.floor(share * scene.holdings.sizes[client] + 1e-9))
+
+
+def allowed_by(method: Method, scene: Scene) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which holdings a method may train on: all, except that the oracle is handed only the clean ones."""
+    if "truth" not in method.needs:
+        return np.ones(len(scene.given), bool)
+    if scene.wrong is None:
+        raise DataError(f"method '{method.name}' trains on the truly clean samples, but the truth is unknown here.")
+    return ~scene.wrong
+
+
+def restricted(holdings: Holdings, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> Holdings:
+    """The same clients with some of their holdings only."""
+    sizes = np.bincount(holdings.client[keep], minlength=holdings.clients)
+    return Holdings(holdings.rows[keep], np.concatenate([[0], np.cumsum(sizes)]))
+
+
+def pooled(sites: Sites) -> Sites:
+    """All samples at one site."""
+    return dataclasses.replace(sites, holdings=Holdings(sites.holdings.rows, np.array([0, len(sites.given)])))
+
+
+def test_parts(
+    dataset: Dataset, scene: Scene, held_out: np.ndarray[Any, np.dtype[np.bool_]]
+) -> tuple[dict[str, Features], dict[str, Integers]]:
+    """The samples that belong to no client, and their labels: true ones for the test, given ones for validation."""
+    parts: dict[str, Features] = {}
+    labels: dict[str, Integers] = {}
+    if dataset.test is not None:
+        parts["test"] = dataset.test.features
+        labels["test"] = dataset.test.labels if dataset.test.true is None else dataset.test.true
+    if held_out.any():
+        parts["validation"] = dataset.train.features.subset(scene.holdings.rows[held_out])
+        labels["validation"] = scene.given[held_out]
+    return parts, labels
+
+
+def take_trusted(
+    method: Method, parts: dict[str, Features], labels: dict[str, Integers], experiment: Experiment
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Move a share of the test part to the server, for methods that need trusted samples there."""
+    if experiment.trusted == 0:
+        if "trusted_data" in method.needs:
+            raise UsageError(f"method '{method.name}' needs trusted samples on the server; add --trusted 0.2.")
+        return None
+    if "test" not in parts:
+        raise UsageError("--trusted takes its samples from the test part, but there is none; add --test 0.2.")
+    count = len(labels["test"])
+    luck = uniforms(experiment.seed, "trusted", 0, np.arange(count))
+    order = np.argsort(luck, kind="stable")
+    chosen, rest = np.split(order, [int(experiment.trusted * count)])
+    samples = torch.from_numpy(parts["test"].take(np.sort(chosen)))
+    known = torch.from_numpy(labels["test"][np.sort(chosen)])
+    parts["test"], labels["test"] = parts["test"].subset(np.sort(rest)), labels["test"][np.sort(rest)]
+    return samples, known

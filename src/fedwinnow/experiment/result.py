@@ -1,0 +1,60 @@
+"""What a run gives back in Python: an object that reads the run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedwinnow.errors import DataError, UsageError, unknown
+from fedwinnow.randomness import Floats
+from fedwinnow.scene.scene import Scene
+from fedwinnow.store import RunFolder
+
+
+class Result:
+    """A finished (or broken) run; everything is read from its folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._files = RunFolder(self.folder)
+        if not (self.folder / "config.toml").exists():
+            raise DataError(f"{self.folder}: not a run folder (it has no config.toml).")
+
+    def __repr__(self) -> str:
+        last = self.summary.get("last10") or {}
+        accuracy = last.get("accuracy")
+        shown = "unknown" if accuracy is None else f"{100 * accuracy:.2f} %"
+        return f"Result({str(self.folder)!r}: {self.summary.get('status')}, last-10 accuracy {shown})"
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """summary.json."""
+        return self._files.read_json("summary.json") or {}
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]:
+        """One dictionary per round."""
+        return self._files.rounds()
+
+    @property
+    def scene(self) -> Scene:
+        """The scene it was played on."""
+        return Scene.load(self.folder)
+
+    def curve(self, name: str = "accuracy") -> tuple[Floats, Floats]:
+        """Round numbers and the values of one column, where it was measured."""
+        rows = [row for row in self.rounds if isinstance(row.get(name), int | float)]
+        if not rows:
+            known = {key for row in self.rounds for key, value in row.items() if isinstance(value, int | float)}
+            raise unknown("curve", name, known)
+        return np.array([row["round"] for row in rows], float), np.array([row[name] for row in rows], float)
+
+    def frame(self) -> Any:
+        """The rounds as a pandas data frame."""
+        try:
+            import pandas
+        except ImportError:
+            raise UsageError("a data frame needs pandas: pip install pandas") from None
+        return pandas.DataFrame(self.rounds)

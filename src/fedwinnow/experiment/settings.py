@@ -1,0 +1,61 @@
+"""An experiment: every setting that may change a result, with the names and defaults that users meet everywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedwinnow.errors import UsageError
+from fedwinnow.federation.training import BatchNorm, Training, Views
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment. Two runs with equal experiments give equal results, bit for bit on a CPU."""
+
+    data: Any = "digits"
+    clients: int = 20
+    partition: Any = "iid"
+    noise: Any = None
+    scene: Path | None = None  # a saved scene instead of data, clients, partition and noise
+    test: float = 0.2
+    validation: float = 0.0
+    trusted: float = 0.0
+    method: Any = "fedavg"
+    model: Any = None
+    participation: float = 0.25
+    rounds: int = 40
+    epochs: int = 5
+    batch_size: int = 32
+    optimizer: Any = "sgd:lr=0.03,momentum=0.5"
+    views: Views = "none"
+    clip: float | None = None
+    drop_last: bool = False
+    batch_norm: BatchNorm = "average"
+    mixed_precision: bool = False
+    eval_every: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "clients": (self.clients >= 1, "1 or more"),
+            "participation": (0 < self.participation <= 1, "above 0 and at most 1"),
+            "rounds": (self.rounds >= 0, "0 or more"),
+            "epochs": (self.epochs >= 0, "0 or more"),
+            "batch_size": (self.batch_size >= 1, "1 or more"),
+            "validation": (0 <= self.validation < 1, "at least 0 and below 1"),
+            "trusted": (0 <= self.trusted < 1, "at least 0 and below 1"),
+            "clip": (self.clip is None or self.clip > 0, "above 0, or none"),
+            "eval_every": (self.eval_every >= 1, "1 or more"),
+        }
+        for name, (good, words) in allowed.items():
+            if not good:
+                flag = name.replace("_", "-")
+                raise UsageError(f"--{flag} {getattr(self, name)} was given; allowed: {words}.")
+
+    def training(self) -> Training:
+        """The settings of local training."""
+        names = {field.name for field in dataclasses.fields(Training)}
+        return Training(**{name: getattr(self, name) for name in names - {"optimizer"}}, optimizer=str(self.optimizer))

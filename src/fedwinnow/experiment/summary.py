@@ -1,0 +1,151 @@
+"""The numbers of a run: last, last ten and best side by side, what it cost, where it ran."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import math
+import platform
+import sys
+from typing import Any
+
+import numpy as np
+
+from fedwinnow.data.dataset import Dataset
+from fedwinnow.experiment.prepare import Stage
+from fedwinnow.metrics.evaluation import SCORES
+from fedwinnow.options import Part
+from fedwinnow.randomness import Floats
+from fedwinnow.scene.files import or_null
+from fedwinnow.version import __version__
+
+
+def summarise(
+    stage: Stage,
+    rounds: list[dict[str, Any]],
+    costs: dict[str, float],
+    status: str,
+    final: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """summary.json; a figure that cannot be computed is null."""
+    measured = [row for row in rounds if row.get("accuracy") is not None]
+    scene, final = stage.scene, final or {}
+    test = final.get("test")
+    last = {name: test[name] for name in SCORES} if test is not None and not measured else None
+    summary: dict[str, Any] = {
+        "status": status,
+        "rounds": len(rounds),
+        "seed": stage.experiment.seed,
+        "method": str(stage.method),
+        "cheats": "truth" in stage.method.needs,
+        "federated": "pooled_data" not in stage.method.needs,
+        "scene": {
+            "hash": scene.hash,
+            "nominal_rate": or_null(scene.nominal_rate),
+            "realised_rate": or_null(scene.realised_rate),
+        },
+        "last": last or scores_of(measured[-1:]),
+        "last10": last or scores_of(measured[-10:]),
+        "best": last or scores_of(sorted(measured, key=lambda row: -row["accuracy"])[:1]),
+    }
+    if stage.experiment.validation > 0:
+        chosen = [row for row in measured if row.get("validation_accuracy") is not None]
+        # The first of the rounds that do best on the noisy hold-out; its test scores count.
+        summary["validation"] = scores_of(sorted(chosen, key=lambda row: -row["validation_accuracy"])[:1])
+    summary["test"] = None if test is None else {k: v for k, v in test.items() if k not in SCORES}
+    summary["detection"] = final.get("detection")
+    summary["memorisation"] = final.get("memorisation")
+    whole = {key: int(value) for key, value in costs.items() if key != "seconds"}
+    seconds = round(sum(row["seconds"] + row["evaluation_seconds"] for row in rounds), 3)
+    summary["cost"] = {**whole, "seconds": seconds, "peak_memory_mb": round(peak_memory(), 1)}
+    return summary
+
+
+def scores_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The mean scores of these rounds; null where there is none."""
+    if not rows:
+        return {**dict.fromkeys(SCORES), "round": None}
+    means: dict[str, Any] = {name: float(np.mean([row[name] for row in rows])) for name in SCORES}
+    return {**means, "round": rows[-1]["round"]}
+
+
+def clients_table(stage: Stage, estimated: Floats, rounds: list[dict[str, Any]]) -> str:
+    """clients.csv: what each site holds, how wrong it is, how wrong the method thinks it is, how often it took part."""
+    scene = stage.scene
+    visits = np.bincount(
+        np.array([client for row in rounds for client in row["participants"]], int), minlength=scene.clients
+    )
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["site", "samples", "kind", "nominal_rate", "realised_rate", "estimated_rate", "visits"])
+    for number, name in enumerate(scene.site_names):
+        rates = [scene.nominal[number], scene.realised[number], estimated[number]]
+        cells = ["" if math.isnan(rate) else f"{rate:.6g}" for rate in rates]
+        writer.writerow([name, int(scene.holdings.sizes[number]), scene.kinds[number], *cells, int(visits[number])])
+    return text.getvalue()
+
+
+def config_of(stage: Stage) -> dict[str, Any]:
+    """config.toml: every setting, resolved; `none` is written by leaving a key out."""
+    config: dict[str, Any] = {}
+    for field in dataclasses.fields(stage.experiment):
+        value = getattr(stage.experiment, field.name)
+        if field.name in ("data", "partition", "noise", "clients"):
+            continue  # the scene says what they really were
+        if value is not None:
+            config[field.name] = plain(value)
+    scene = stage.scene
+    config |= {
+        "data": scene.data.source or scene.data.name,
+        "clients": scene.clients,
+        "partition": scene.partition,
+        "noise": scene.noise,
+        "scene_hash": scene.hash,
+        "method": {
+            "kind": stage.method.name,
+            **{k: plain(v) for k, v in stage.method.values().items() if v is not None},
+        },
+    }
+    config.pop("scene", None)
+    return config
+
+
+def plain(value: Any) -> Any:
+    """A value that TOML can hold."""
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Part | dict):
+        return str(value)
+    if isinstance(value, Dataset):
+        return value.name
+    return getattr(value, "__name__", str(value))
+
+
+def environment(backend: str, device: str | None) -> dict[str, Any]:
+    """environment.json: what ran where."""
+    from importlib.metadata import version
+
+    from fedwinnow.device import choose_device
+
+    packages = ("torch", "numpy", "scipy", "scikit-learn", "safetensors")
+    return {
+        "fedwinnow": __version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processor": platform.machine(),
+        "packages": {name: version(name) for name in packages},
+        "backend": backend,
+        "device": str(choose_device(device)),
+        "command": ["fedwinnow", *sys.argv[1:]],
+    }
+
+
+def peak_memory() -> float:
+    """The most memory this process has held, in MB; 0 where the system does not say."""
+    try:
+        import resource
+    except ImportError:
+        return 0.0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

@@ -1,0 +1,176 @@
+"""Where clients live: their samples and labels, one scratch model, and the method's client half.
+
+A backend has one host per process. A host answers questions; it knows nothing of rounds, servers or the truth.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from fedwinnow import catalogue
+from fedwinnow.data.dataset import Features
+from fedwinnow.data.tensors import InputStep
+from fedwinnow.federation.client import Client, score, scoring_batch
+from fedwinnow.federation.flat import FlatModel
+from fedwinnow.federation.memory import Memory
+from fedwinnow.federation.method import Method, Verdict
+from fedwinnow.federation.payload import Payload
+from fedwinnow.federation.training import Training
+from fedwinnow.models.choose import ModelSpec, make_model
+from fedwinnow.models.shape import Shape
+from fedwinnow.parts.optimizers import Optimizer
+from fedwinnow.randomness import Integers, stream_key
+from fedwinnow.scene.holdings import Holdings
+
+
+@dataclass(frozen=True, eq=False)
+class Sites:
+    """What the sites hold, all of them together: stored samples, who holds which, labels as given."""
+
+    features: Features
+    holdings: Holdings
+    given: Integers  # per holding
+    shape: Shape
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything besides the data that every host of a run must agree on."""
+
+    model: ModelSpec
+    training: Training
+    seed: int
+    rounds: int
+    device: str = "cpu"
+
+
+@dataclass
+class Task:
+    """One question to one client."""
+
+    client: int
+    ask: str
+    round: int
+    exchange: int  # the first, second, ... question of the round
+    payload: Payload
+    memory: str | None = None  # the version of the client's memory to start from
+
+
+@dataclass
+class Answer:
+    """What came of a task: a reply, or the reason why there is none."""
+
+    client: int
+    reply: Payload = field(default_factory=dict)
+    memory: str | None = None
+    notes: Payload = field(default_factory=dict)
+    forward_samples: int = 0
+    backward_samples: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+    trace: str = ""
+
+
+class Host:
+    """Answers tasks for all clients whose data is here."""
+
+    def __init__(
+        self, sites: Sites, judged: Sites, parts: dict[str, Features], method: Method, setup: Setup, memory: Memory
+    ) -> None:
+        self.sites = sites
+        self.judged = judged  # every sample of every site, also those that a run keeps out of training
+        self.parts = parts  # samples to be scored that belong to no client: the test part
+        self.method = method
+        self.setup = setup
+        self.memory = memory
+        self.input_step = InputStep(sites.shape.kind, sites.mean, sites.std, setup.device)
+        self.optimizer = cast(Optimizer, catalogue.make("optimizers", setup.training.optimizer))
+        self.model = new_model(sites.shape, setup)
+        self.spares: list[FlatModel] = []
+        torch.set_num_threads(1)  # another number of threads would move the last bits
+
+    def answer(self, task: Task) -> Answer:
+        """Let one client answer one question; whatever goes wrong there is an answer too."""
+        began = time.perf_counter()
+        client = self.client(task)
+        try:
+            reply = getattr(self.method, task.ask)(client, task.payload)
+        except Exception as problem:
+            return Answer(task.client, error=f"{type(problem).__name__}: {problem}", trace=traceback.format_exc())
+        if isinstance(reply, Verdict):
+            reply = {"p_wrong": reply.p_wrong.detach().cpu(), "suggested": reply.suggested.detach().cpu()}
+        if self.setup.training.batch_norm == "local" and len(self.model.statistics):
+            client.state["batch_norm"] = self.model.statistics.clone()
+        return Answer(
+            client=task.client,
+            reply=reply,
+            memory=self.memory.write(task.client, task.round, task.exchange, client.state),
+            notes=client.notes,
+            forward_samples=client.forward_samples,
+            backward_samples=client.backward_samples,
+            seconds=time.perf_counter() - began,
+        )
+
+    def client(self, task: Task) -> Client:
+        """The client of a task, with its memory and a generator of its own."""
+        sites = self.judged if task.ask in ("judge", "predict") else self.sites
+        mine = sites.holdings.of(task.client)
+        key = stream_key(self.setup.seed, f"client {task.ask} {task.exchange}", task.client, task.round) & (2**63 - 1)
+        torch.manual_seed(key)  # for layers that draw from the global generator, such as dropout
+        state = self.memory.read(task.memory)
+        self.model.own_statistics = state.get("batch_norm")
+        used = iter(range(10**6))
+        return Client(
+            id=task.client,
+            round=task.round,
+            rounds=self.setup.rounds,
+            features=sites.features.subset(sites.holdings.rows[mine]),
+            given=torch.from_numpy(sites.given[mine].copy()).to(self.model.device),
+            classes=sites.shape.classes,
+            model=self.model,
+            training=self.setup.training,
+            optimizer=self.optimizer,
+            input_step=self.input_step,
+            generator=torch.Generator().manual_seed(key),
+            state=state,
+            spare=lambda: self.spare(next(used)),
+        )
+
+    def spare(self, number: int) -> FlatModel:
+        """A further scratch model; made once and used again."""
+        while len(self.spares) <= number:
+            self.spares.append(new_model(self.sites.shape, self.setup))
+        return self.spares[number]
+
+    def score(self, part: str, weights: Payload, start: int, stop: int) -> Tensor:
+        """Logits of samples that belong to no client; `start` must be a multiple of the scoring batch."""
+        self.model.own_statistics = None
+        self.model.load(weights)
+        features, size = self.parts[part], scoring_batch(self.model)
+        batches = list(torch.split(torch.arange(start, stop), size))
+        stored = (torch.from_numpy(array) for array in features.stream(rows.numpy() for rows in batches))
+        return score(self.model, stored, self.input_step, self.sites.shape.classes).cpu()
+
+
+def new_model(shape: Shape, setup: Setup) -> FlatModel:
+    """The model of a run, with the initial weights that its seed gives."""
+    module = make_model(setup.model, shape, setup.seed)
+    if setup.training.batch_norm == "batch_statistics":
+        use_batch_statistics(module)
+    return FlatModel(module, setup.device)
+
+
+def use_batch_statistics(module: nn.Module) -> None:
+    """Make every batch normalisation forget its running statistics and use those of the batch, also in scoring."""
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            layer.track_running_stats = False
+            layer.running_mean = layer.running_var = layer.num_batches_tracked = None

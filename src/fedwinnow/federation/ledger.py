@@ -1,0 +1,36 @@
+"""The ledger: what left each site, by key, with what a receiver could learn from it, how often and how many bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedwinnow.federation.payload import Exposure, Payload
+
+
+class Ledger:
+    """Counts every tensor that a site sent."""
+
+    def __init__(self, exposes: dict[str, Exposure], entries: dict[str, dict[str, list[int]]] | None = None) -> None:
+        self.exposes = exposes
+        self.entries = entries or {}  # site -> key -> [count, bytes]
+
+    def record(self, site: str, reply: Payload) -> None:
+        """Write down one reply."""
+        sent = self.entries.setdefault(site, {})
+        for key, value in reply.items():
+            line = sent.setdefault(key, [0, 0])
+            line[0] += 1
+            line[1] += value.numel() * value.element_size()
+
+    def as_json(self) -> dict[str, Any]:
+        """For ledger.json: per key what it exposes, per site and key how often and how much."""
+        return {
+            "keys": {key: {"exposes": kind} for key, kind in self.exposes.items()},
+            "sites": {
+                site: {
+                    key: {"exposes": self.exposes[key], "count": count, "bytes": size}
+                    for key, (count, size) in sorted(sent.items())
+                }
+                for site, sent in sorted(self.entries.items())
+            },
+        }

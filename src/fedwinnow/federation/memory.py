@@ -1,0 +1,51 @@
+"""What clients remember between rounds: a file per client, made when first needed, versioned by round.
+
+A version becomes current only when its reply was accepted, and old versions are deleted only after the checkpoint that
+no longer needs them. So a run that is killed at any moment finds the memory that belongs to its last checkpoint.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safetensors.torch import load_file, save
+
+from fedwinnow.federation.payload import Payload
+
+
+class Memory:
+    """The memories of all clients of a run, on disk."""
+
+    def __init__(self, folder: Path, versions: dict[int, str] | None = None) -> None:
+        self.folder = folder
+        self.versions = dict(versions or {})
+
+    def read(self, version: str | None) -> Payload:
+        """What a client remembers; nothing before its first visit."""
+        return {} if version is None else load_file(self.folder / version)
+
+    def write(self, client: int, round_number: int, exchange: int, state: Payload) -> str | None:
+        """Store a new version beside the current one."""
+        if not state:
+            return None
+        name = f"{client:06d}-{round_number}-{exchange}.safetensors"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = self.folder / f".{name}"
+        temporary.write_bytes(save({key: value.detach().cpu().contiguous() for key, value in state.items()}))
+        temporary.replace(self.folder / name)
+        return name
+
+    def accept(self, client: int, version: str | None) -> None:
+        """Make a version the current one."""
+        if version is None:
+            self.versions.pop(client, None)
+        else:
+            self.versions[client] = version
+
+    def prune(self) -> None:
+        """Delete every file that is not current."""
+        if self.folder.is_dir():
+            current = set(self.versions.values())
+            for path in self.folder.iterdir():
+                if path.name not in current:
+                    path.unlink(missing_ok=True)

@@ -1,0 +1,166 @@
+"""The only loop: a round is a conversation between the method's server half and some clients."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fedwinnow.backends.backend import Backend
+from fedwinnow.errors import RunError
+from fedwinnow.federation.host import Answer, Task
+from fedwinnow.federation.ledger import Ledger
+from fedwinnow.federation.memory import Memory
+from fedwinnow.federation.method import Exchange, Method, Replies
+from fedwinnow.federation.payload import Payload, problem_with, size_in_bytes
+from fedwinnow.federation.server import Server
+
+
+@dataclass
+class Faults:
+    """What happens when a client fails."""
+
+    on_client_error: Literal["stop", "drop"] = "stop"
+    quorum: float = 0.5  # the share of asked clients that must answer
+
+
+@dataclass
+class Tally:
+    """What one round cost and who took part."""
+
+    participants: list[int] = field(default_factory=list)
+    dropped: dict[str, str] = field(default_factory=dict)
+    bytes_up: int = 0
+    bytes_down: int = 0
+    forward_samples: int = 0
+    backward_samples: int = 0
+    seconds: float = 0.0
+    notes: dict[int, Payload] = field(default_factory=dict)  # per-sample remarks of the clients, for evaluation only
+
+
+class Federation:
+    """A server, a method, and a backend that reaches the clients."""
+
+    def __init__(
+        self,
+        method: Method,
+        server: Server,
+        backend: Backend,
+        memory: Memory,
+        ledger: Ledger,
+        site_names: tuple[str, ...],
+        faults: Faults,
+    ) -> None:
+        self.method = method
+        self.server = server
+        self.backend = backend
+        self.memory = memory
+        self.ledger = ledger
+        self.site_names = site_names
+        self.faults = faults
+
+    def play_round(self, number: int) -> Tally:
+        """One round; the server's weights and state, and the clients' memories, are then those of its end."""
+        began = time.perf_counter()
+        self.server.round = number
+        self.server.notes = {}
+        tally = Tally()
+        conversation = self.method.exchanges(self.server)
+        replies: Replies | None = None
+        for index in range(10**6):
+            try:
+                exchange = next(conversation) if replies is None else conversation.send(replies)
+            except StopIteration:
+                break
+            if replies is not None:
+                drain(replies)
+            replies = self.deliver(exchange, index, tally)
+        if replies is not None:
+            drain(replies)
+        tally.participants.sort()
+        tally.seconds = time.perf_counter() - began
+        return tally
+
+    def deliver(self, exchange: Exchange, index: int, tally: Tally) -> Iterator[tuple[int, Payload]]:
+        """Ask the clients of one exchange; good replies stream back in the order of the clients."""
+        answered = 0
+        for answer in self.backend.exchange(self.tasks(exchange, index, tally)):
+            problem = answer.error or problem_with(answer.reply, self.method.exposes)
+            problem = problem or other_shape(answer.reply, self.server.weights)
+            if problem is not None:
+                self.fail(answer, exchange, problem, tally)
+                continue
+            answered += 1
+            self.accept(answer, tally)
+            yield answer.client, answer.reply
+        needed = math.ceil(self.faults.quorum * len(exchange.clients) - 1e-9)
+        if answered < max(needed, 1):
+            raise RunError(
+                f"round {self.server.round}, {exchange.ask}: only {answered} of {len(exchange.clients)} clients "
+                f"answered; the quorum is {max(needed, 1)}. Lower --quorum, or look at what failed: {tally.dropped}"
+            )
+
+    def tasks(self, exchange: Exchange, index: int, tally: Tally) -> Iterator[Task]:
+        """The questions, made one by one as the backend has room."""
+        for client in exchange.clients:
+            payload = exchange.send(client)
+            tally.bytes_down += size_in_bytes(payload)
+            memory = self.memory.versions.get(client)
+            yield Task(client, exchange.ask, self.server.round, index, payload, memory)
+
+    def accept(self, answer: Answer, tally: Tally) -> None:
+        """Book a good answer: memory, ledger, cost."""
+        self.memory.accept(answer.client, answer.memory)
+        self.ledger.record(self.site_names[answer.client], answer.reply)
+        if answer.client not in tally.participants:
+            tally.participants.append(answer.client)
+        tally.bytes_up += size_in_bytes(answer.reply)
+        tally.forward_samples += answer.forward_samples
+        tally.backward_samples += answer.backward_samples
+        if answer.notes:
+            tally.notes[answer.client] = answer.notes
+
+    def fail(self, answer: Answer, exchange: Exchange, problem: str, tally: Tally) -> None:
+        """A client gave no usable reply: leave it out, or stop with its name, the round and the stage."""
+        site = self.site_names[answer.client]
+        if self.faults.on_client_error == "stop":
+            trace = f"\n{answer.trace}" if answer.trace else ""
+            raise RunError(
+                f"client {answer.client} ({site}), round {self.server.round}, {exchange.ask}: {problem}. "
+                f"--on-client-error drop would leave it out of the round and go on.{trace}"
+            )
+        tally.dropped[site] = problem
+
+    def ask_all(self, ask: str, clients: tuple[int, ...]) -> Iterator[tuple[int, Payload]]:
+        """A question to clients for the evaluation of a simulation: nothing of it is part of the federation."""
+        tasks = (
+            Task(
+                client,
+                ask,
+                self.server.round,
+                0,
+                self.method.send(self.server, client),
+                self.memory.versions.get(client),
+            )
+            for client in clients
+        )
+        for answer in self.backend.exchange(tasks):
+            if answer.error is not None:
+                raise RunError(f"client {answer.client}, {ask}: {answer.error}\n{answer.trace}")
+            yield answer.client, answer.reply
+
+
+def drain(replies: Replies) -> None:
+    """Take in what a method did not look at, so that every reply is booked."""
+    for _ in replies:
+        continue
+
+
+def other_shape(reply: Payload, weights: Payload) -> str | None:
+    """A model must come back in the shape in which it was sent."""
+    for key, value in weights.items():
+        if key in reply and reply[key].shape != value.shape:
+            return f"'{key}' in its reply has the shape {tuple(reply[key].shape)}, not {tuple(value.shape)}"
+    return None

@@ -1,0 +1,46 @@
+"""From what a user wrote to a method: a name, a table, a file of their own, or the method itself."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from fedwinnow import catalogue
+from fedwinnow.errors import UsageError
+from fedwinnow.federation.method import Method
+from fedwinnow.options import Part, build, parse_spec
+
+
+def find_method(spec: str | dict[str, Any] | Part) -> Method:
+    """The method of this spec; `./my_method.py:key=value` takes it from a file."""
+    if isinstance(spec, str) and spec.partition(":")[0].endswith(".py"):
+        name, values = parse_spec(spec)
+        return build("method", method_in(Path(name)), dict(values))
+    made = catalogue.make("methods", spec)
+    if not isinstance(made, Method):
+        raise UsageError(f"{spec} is not a method.")
+    return made
+
+
+def method_in(path: Path) -> type[Method]:
+    """The one method class that a file defines."""
+    if not path.is_file():
+        raise UsageError(f"--method {path}: there is no such file.")
+    module_spec = importlib.util.spec_from_file_location(f"fedwinnow_own_method_{path.stem}", path)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as problem:
+        raise UsageError(f"--method {path}: the file does not import: {type(problem).__name__}: {problem}") from problem
+    found = [
+        thing
+        for thing in vars(module).values()
+        if isinstance(thing, type) and issubclass(thing, Method) and thing.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        names = ", ".join(thing.__name__ for thing in found) or "none"
+        raise UsageError(f"--method {path}: the file must define one class that derives from Method; found: {names}.")
+    return found[0]

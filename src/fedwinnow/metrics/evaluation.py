@@ -1,0 +1,101 @@
+"""The evaluation side of the wall: it alone knows test labels and true labels, and turns them into numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedwinnow.federation.rounds import Federation, Tally
+from fedwinnow.metrics import detection, memorisation, task
+from fedwinnow.randomness import Floats, Integers
+from fedwinnow.scene.scene import Scene
+
+SCORES = ("accuracy", "balanced_accuracy", "macro_f1")
+NOISY_CLIENT = 0.1  # a client counts as noisy above this share of wrong labels
+
+
+class Evaluation:
+    """Measures a federation against the truth."""
+
+    def __init__(self, scene: Scene, test_labels: Integers | None, validation_labels: Integers | None) -> None:
+        self.scene = scene
+        self.labels = {"test": test_labels, "validation": validation_labels}
+
+    @property
+    def everybody(self) -> tuple[int, ...]:
+        """All clients that hold samples."""
+        return tuple(np.flatnonzero(self.scene.holdings.sizes).tolist())
+
+    def scores(self, federation: Federation, part: str) -> dict[str, Any] | None:
+        """Task scores of the global model on the test part or the noisy hold-out; None where there is none."""
+        labels = self.labels[part]
+        if labels is None or not len(labels):
+            return None
+        logits = federation.backend.score(part, federation.server.weights, len(labels))
+        return task.from_logits(logits.numpy(), labels)
+
+    def round(self, federation: Federation) -> dict[str, Any]:
+        """What is measured after a round: the test scores, and on the noisy hold-out the accuracy."""
+        test = self.scores(federation, "test")
+        row = {name: None if test is None else test[name] for name in (*SCORES, "loss")}
+        if test is not None and "top5" in test:
+            row["top5"] = test["top5"]
+        held_out = self.scores(federation, "validation")
+        if held_out is not None:
+            row["validation_accuracy"] = held_out["accuracy"]
+        return row
+
+    def remarks(self, tally: Tally) -> dict[str, Any]:
+        """What the clients' remarks of one round are worth: label precision and recall of the selected samples."""
+        if self.scene.wrong is None:
+            return {}
+        chosen = {client: notes["selected"] for client, notes in tally.notes.items() if "selected" in notes}
+        if not chosen:
+            return {}
+        wrong = [self.scene.wrong[self.scene.holdings.of(client)] for client in chosen]
+        found = detection.selection([mask.numpy().astype(bool) for mask in chosen.values()], wrong)
+        return {"label_precision": found["label_precision"], "label_recall": found["label_recall"]}
+
+    # --- after the last round --------------------------------------------------------------------------------------
+
+    def verdicts(self, federation: Federation) -> tuple[Floats, Integers]:
+        """Every site's verdict on its own labels, one after the other."""
+        p_wrong = np.full(len(self.scene.given), np.nan)
+        suggested = self.scene.given.copy()
+        for client, verdict in federation.ask_all("judge", self.everybody):
+            mine = self.scene.holdings.of(client)
+            p_wrong[mine] = verdict["p_wrong"].double().numpy()
+            suggested[mine] = verdict["suggested"].numpy()
+        return p_wrong, suggested
+
+    def detection(self, p_wrong: Floats, suggested: Integers) -> dict[str, Any]:
+        """How good the verdicts are, against the truth; null everywhere where the truth is unknown."""
+        scene = self.scene
+        if scene.wrong is None or scene.true is None:
+            return {"samples": None, "clients": None, "rates": None, "relabelled": None}
+        estimated = self.estimated_rates(p_wrong)
+        held = scene.holdings.sizes > 0
+        calls = p_wrong > 0.5
+        after = np.where(calls, suggested, scene.given)
+        return {
+            "samples": detection.sample_detection(p_wrong, scene.wrong),
+            "clients": detection.client_detection(estimated[held] > NOISY_CLIENT, scene.realised[held] > NOISY_CLIENT),
+            "rates": detection.rate_errors(estimated[held], scene.realised[held]),
+            "relabelled": detection.relabelling(scene.given, after, scene.true),
+        }
+
+    def estimated_rates(self, p_wrong: Floats) -> Floats:
+        """The share of each client's samples that were called wrong."""
+        holdings = self.scene.holdings
+        called = np.bincount(holdings.client, weights=p_wrong > 0.5, minlength=holdings.clients)
+        return np.where(holdings.sizes > 0, called / np.maximum(holdings.sizes, 1), np.nan)
+
+    def memorised(self, federation: Federation) -> dict[str, Any] | None:
+        """What the global model remembers of wrong labels; None where the truth is unknown."""
+        if self.scene.true is None:
+            return None
+        predicted = self.scene.given.copy()
+        for client, reply in federation.ask_all("predict", self.everybody):
+            predicted[self.scene.holdings.of(client)] = reply["predicted"].numpy()
+        return memorisation.memorisation(predicted, self.scene.given, self.scene.true)

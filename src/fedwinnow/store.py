@@ -1,0 +1,189 @@
+"""The run folder: everything a run leaves, in files that open in an editor or a spreadsheet; writes are atomic."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+
+from fedwinnow.atomic import replacing, write_text
+from fedwinnow.errors import DataError, RunError, UsageError
+from fedwinnow.federation.flat import FlatModel
+from fedwinnow.federation.payload import Payload
+
+FREE_TO_CHANGE = {"rounds"}  # a finished or broken run may be continued with more rounds
+
+
+class RunFolder:
+    """One run on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.memory = path / "clients"
+
+    # --- one process at a time -------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Refuse a second process on the same folder; the system frees the lock when a process dies."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            stream = (self.path / ".lock").open("a+")
+        except OSError as problem:
+            raise UsageError(f"--out {self.path}: cannot be written: {problem.strerror}.") from None
+        try:
+            if not try_lock(stream.fileno()):
+                raise UsageError(
+                    f"--out {self.path}: another process is working in this folder. Wait, or choose another."
+                )
+            yield
+        finally:
+            stream.close()
+
+    # --- what the run is -------------------------------------------------------------------------------------------
+
+    def begin(self, config: dict[str, Any], *, resume: bool) -> None:
+        """Take the folder for this config; a folder with another config, or without --resume, is refused."""
+        existing = self.path / "config.toml"
+        if existing.exists():
+            differing = self.differences(config)
+            if differing:
+                raise UsageError(
+                    f"--out {self.path} holds a run with another config; differing: {'; '.join(differing)}. "
+                    f"Choose another folder, or use the same settings."
+                )
+            if not resume:
+                raise UsageError(
+                    f"--out {self.path} already holds this run. Add --resume to continue it, or choose another folder."
+                )
+        with guarded(self.path):
+            write_text(existing, tomli_w.dumps(config))
+
+    def differences(self, config: dict[str, Any]) -> list[str]:
+        """The keys in which the folder's config differs from this one, with both values."""
+        import tomllib
+
+        try:
+            found = flatten(tomllib.loads((self.path / "config.toml").read_text(encoding="utf-8")))
+        except (OSError, ValueError) as problem:
+            raise DataError(f"{self.path / 'config.toml'}: cannot be read: {problem}.") from None
+        wanted = flatten(tomllib.loads(tomli_w.dumps(config)))
+        keys = sorted((found.keys() | wanted.keys()) - FREE_TO_CHANGE)
+        return [
+            f"{key} ({found.get(key, 'absent')} there, {wanted.get(key, 'absent')} now)"
+            for key in keys
+            if found.get(key) != wanted.get(key)
+        ]
+
+    # --- the checkpoint --------------------------------------------------------------------------------------------
+
+    def save_state(self, model: FlatModel, weights: Payload, state: Payload, facts: dict[str, Any]) -> None:
+        """Model, server memory and facts in one file, so that they always belong together."""
+        tensors = {f"model.{name}": value for name, value in model.named(weights).items()}
+        tensors |= {f"payload.{key}": value for key, value in weights.items() if key not in ("weights", "counters")}
+        tensors |= {f"server.{key}": value for key, value in state.items()}
+        ready = {name: value.detach().cpu().contiguous() for name, value in sorted(tensors.items())}
+        text = json.dumps(facts, sort_keys=True)
+        with guarded(self.path):
+            with replacing(self.path / "state.safetensors", durable=False) as stream:
+                stream.write(save(ready, metadata={"fedwinnow": text}))
+            write_text(self.path / "state.json", text + "\n", durable=False)
+
+    def load_state(self, model: FlatModel) -> tuple[Payload, Payload, dict[str, Any]] | None:
+        """Global weights, server memory and facts of the last checkpoint; None where there is none."""
+        path = self.path / "state.safetensors"
+        if not path.exists():
+            return None
+        try:
+            with safe_open(path, framework="pt") as stored:
+                facts = json.loads(stored.metadata()["fedwinnow"])
+                tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+            weights = model.payload()
+            with torch.no_grad():
+                for name, view in model.named(weights).items():
+                    view.copy_(tensors[f"model.{name}"])
+        except (OSError, KeyError, ValueError, TypeError, RuntimeError) as problem:
+            raise DataError(f"{path}: not a checkpoint of this run ({problem}).") from None
+        weights |= {name.removeprefix("payload."): t for name, t in tensors.items() if name.startswith("payload.")}
+        state = {name.removeprefix("server."): t for name, t in tensors.items() if name.startswith("server.")}
+        return weights, state, facts
+
+    # --- rounds and results ----------------------------------------------------------------------------------------
+
+    def append_round(self, row: dict[str, Any]) -> None:
+        """One line, flushed as it happens."""
+        with guarded(self.path), (self.path / "rounds.jsonl").open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(row, allow_nan=False) + "\n")
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """All rounds so far; a line that a crash cut short is left out."""
+        path = self.path / "rounds.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def keep_rounds(self, last: int) -> None:
+        """Forget rounds after the last checkpoint: they will be played again."""
+        kept = [row for row in self.rounds() if row["round"] <= last]
+        with guarded(self.path):
+            write_text(self.path / "rounds.jsonl", "".join(json.dumps(row) + "\n" for row in kept))
+
+    def write_json(self, name: str, content: Any) -> None:
+        """A whole JSON file."""
+        with guarded(self.path):
+            write_text(self.path / name, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+    def write_text(self, name: str, text: str) -> None:
+        """A whole text file."""
+        with guarded(self.path):
+            write_text(self.path / name, text)
+
+    def read_json(self, name: str) -> Any:
+        """A whole JSON file; None where there is none."""
+        path = self.path / name
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+@contextlib.contextmanager
+def guarded(path: Path) -> Iterator[None]:
+    """A disk that is full or gone ends the run clearly; what was written before is whole."""
+    try:
+        yield
+    except OSError as problem:
+        raise RunError(
+            f"{path}: writing failed ({problem.strerror or problem}). The last good round is safe; "
+            f"make room and continue with --resume."
+        ) from None
+
+
+def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def try_lock(handle: int) -> bool:
+    """Take a lock that ends with this process; False when another process has it."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            os.lseek(handle, 0, os.SEEK_SET)
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
