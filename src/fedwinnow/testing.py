@@ -1,0 +1,157 @@
+"""One tester for all methods, ours and yours: derive from `MethodTester`, name the method, and pytest does the rest.
+
+from fedwinnow.testing import MethodTester
+
+class TestMine(MethodTester):
+    method = "./my_method.py"
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from fedwinnow.api import run
+from fedwinnow.data.dataset import Dataset, Resident, Samples
+from fedwinnow.errors import RunError
+from fedwinnow.experiment.result import Result
+from fedwinnow.methods.find import find_method
+
+CHANGING = {"seconds", "evaluation_seconds", "memory_mb"}  # what no two runs share
+
+
+def toy_data(samples: int = 120, classes: int = 3, *, spread: float = 0.7, seed: int = 0) -> Dataset:
+    """Blobs on a circle: easy enough to learn in a few rounds, small enough to train in milliseconds."""
+    generator = np.random.RandomState(seed)
+    labels = np.arange(samples + 60) % classes
+    angle = 2 * np.pi * labels / classes
+    rows = 2 * np.stack([np.cos(angle), np.sin(angle)], axis=1) + spread * generator.normal(size=(len(labels), 2))
+    features = rows.astype(np.float32)
+
+    def part(where: slice) -> Samples:
+        return Samples(Resident(features[where]), labels[where], np.arange(len(labels))[where])
+
+    names = tuple(f"class {number}" for number in range(classes))
+    return Dataset("toy", "rows", names, part(slice(0, samples)), part(slice(samples, None)))
+
+
+def comparable(folder: Path) -> dict[str, Any]:
+    """Everything a run leaves that must not depend on when, where or in how many pieces it ran."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_dir() or name in (".lock", "environment.json", "report.html"):
+            continue
+        if name == "rounds.jsonl":
+            rows = [json.loads(line) for line in path.read_text().splitlines()]
+            found[name] = [{key: value for key, value in row.items() if key not in CHANGING} for row in rows]
+        elif name == "summary.json":
+            summary = json.loads(path.read_text())
+            summary["cost"] = {k: v for k, v in summary["cost"].items() if k not in ("seconds", "peak_memory_mb")}
+            found[name] = summary
+        else:
+            found[name] = path.read_bytes()
+    return found
+
+
+class MethodTester:
+    """What every method must stand."""
+
+    method: ClassVar[Any] = ""
+    settings: ClassVar[dict[str, Any]] = {}  # settings that the method needs, for example {"trusted": 0.2}
+    rounds: ClassVar[int] = 4
+
+    def play(self, folder: Path, **changes: Any) -> Result:
+        """A small run of the method."""
+        settings: dict[str, Any] = {
+            "data": toy_data(),
+            "clients": 6,
+            "participation": 0.5,
+            "rounds": self.rounds,
+            "epochs": 1,
+            "batch_size": 8,
+            "optimizer": "sgd:lr=0.1",
+            "noise": "uniform:share=0.5,low=0.3,high=0.5",
+            "method": self.method,
+            **self.settings,
+        }
+        return run(out=folder, **(settings | changes))
+
+    def test_it_runs_and_leaves_a_whole_folder(self, tmp_path: Path) -> None:
+        result = self.play(tmp_path)
+        assert result.summary["status"] == "finished"
+        assert len(result.rounds) == self.rounds
+        assert all(row["stage"] for row in result.rounds)
+        for name in ("config.toml", "scene.npz", "scene.json", "clients.csv", "ledger.json", "state.safetensors"):
+            assert (tmp_path / name).stat().st_size > 0
+
+    def test_the_seed_decides(self, tmp_path: Path) -> None:
+        first = self.play(tmp_path / "a")
+        assert comparable(first.folder) == comparable(self.play(tmp_path / "b").folder)
+        other = self.play(tmp_path / "c", seed=1)
+        assert (other.folder / "state.safetensors").read_bytes() != (first.folder / "state.safetensors").read_bytes()
+
+    def test_resumed_midway_equals_uninterrupted(self, tmp_path: Path) -> None:
+        straight = self.play(tmp_path / "straight")
+
+        class Interrupt(BaseException):
+            pass
+
+        from fedwinnow.experiment.play import Watcher
+
+        class Stop(Watcher):
+            def round(self, row: dict[str, Any]) -> None:
+                if row["round"] == 2:
+                    raise Interrupt
+
+        with pytest.raises(Interrupt):
+            self.play(tmp_path / "broken", watchers=(Stop(),))
+        resumed = self.play(tmp_path / "broken", resume=True)
+        assert comparable(resumed.folder) == comparable(straight.folder)
+
+    def test_only_declared_keys_leave_a_site(self, tmp_path: Path) -> None:
+        ledger = json.loads((self.play(tmp_path).folder / "ledger.json").read_text())
+        exposes = find_method(self.method).exposes
+        sent = {key for site in ledger["sites"].values() for key in site}
+        assert sent
+        assert sent <= exposes.keys()
+        assert set(exposes.values()) <= {"model", "client", "sample"}
+
+    def test_verdicts_are_probabilities_and_classes(self, tmp_path: Path) -> None:
+        detection = self.play(tmp_path).summary["detection"]
+        assert 0 <= detection["samples"]["auroc"] <= 1
+
+    def test_one_class_per_client(self, tmp_path: Path) -> None:
+        assert self.play(tmp_path, partition="dirichlet:alpha=0").summary["status"] == "finished"
+
+    def test_one_sample_clients(self, tmp_path: Path) -> None:
+        data = toy_data(samples=12)
+        assert self.play(tmp_path, data=data, clients=12, noise="none").summary["status"] == "finished"
+
+    def test_nothing_is_clean(self, tmp_path: Path) -> None:
+        if "truth" in find_method(self.method).needs:
+            # The oracle has nothing left to train on, and says so.
+            with pytest.raises(RunError, match="no client"):
+                self.play(tmp_path, noise="constant:rate=1")
+        else:
+            assert self.play(tmp_path, noise="constant:rate=1").summary["status"] == "finished"
+
+    def test_all_losses_equal(self, tmp_path: Path) -> None:
+        data = toy_data(spread=0.0)
+        assert self.play(tmp_path, data=data, noise="none").summary["status"] == "finished"
+
+    def test_a_loss_that_is_not_a_number_names_the_client(self, tmp_path: Path) -> None:
+        with pytest.raises(RunError, match=r"client 0.*round 1"):
+            self.play(tmp_path, clients=1, participation=1.0, optimizer="sgd:lr=1e30")
+
+    def test_the_model_is_made_of_numbers(self, tmp_path: Path) -> None:
+        from safetensors.torch import load_file
+
+        state = load_file(self.play(tmp_path).folder / "state.safetensors")
+        assert any(name.startswith("model.") for name in state)
+        assert all(bool(torch.isfinite(value.double()).all()) for name, value in state.items() if "model." in name)
