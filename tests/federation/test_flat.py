@@ -27,10 +27,7 @@ def test_the_output_is_that_of_the_plain_module():
 
 def test_a_step_is_that_of_the_plain_module():
     plain, flat = network(), FlatModel(network())
-    optimizers = (
-        torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.5),
-        torch.optim.SGD([flat.vector], lr=0.1, momentum=0.5),
-    )
+    optimizers = [torch.optim.SGD(weights, lr=0.1, momentum=0.5) for weights in (plain.parameters(), [flat.vector])]
     for _ in range(3):
         for model, optimizer in zip((plain, flat.module), optimizers, strict=True):
             optimizer.zero_grad(set_to_none=False)

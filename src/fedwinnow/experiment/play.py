@@ -12,7 +12,7 @@ import numpy as np
 
 from fedwinnow.backends.choose import make_backend
 from fedwinnow.device import choose_device
-from fedwinnow.errors import FedwinnowError
+from fedwinnow.errors import FedwinnowError, RunError
 from fedwinnow.experiment.prepare import Stage, prepare
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import clients_table, config_of, environment, peak_memory, summarise
@@ -105,6 +105,8 @@ class Player:
             self.restore()
             for watcher in self.watchers:
                 watcher.started(self.stage, self.done, self.stage.experiment.rounds)
+            if not self.server.available and self.done < self.stage.experiment.rounds:
+                raise RunError("no client has a sample to train on.")
             while self.done < self.stage.experiment.rounds:
                 self.one_round(self.done + 1)
             return self.finish()
