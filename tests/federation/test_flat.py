@@ -8,6 +8,7 @@ from torch import nn
 
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.flat import FlatModel
+from fedwinnow.parts.optimizers import Sgd
 
 
 def network() -> nn.Module:
@@ -27,12 +28,15 @@ def test_the_output_is_that_of_the_plain_module():
 
 def test_a_step_is_that_of_the_plain_module():
     plain, flat = network(), FlatModel(network())
-    optimizers = [torch.optim.SGD(weights, lr=0.1, momentum=0.5) for weights in (plain.parameters(), [flat.vector])]
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.5)
+    step = Sgd(lr=0.1, momentum=0.5).start(flat.weights[: flat.trainable], flat.gradient)
     for _ in range(3):
-        for model, optimizer in zip((plain, flat.module), optimizers, strict=True):
-            optimizer.zero_grad(set_to_none=False)
-            model(images()).pow(2).mean().backward()
-            optimizer.step()
+        optimizer.zero_grad()
+        plain(images()).pow(2).mean().backward()
+        optimizer.step()
+        flat.gradient.zero_()
+        flat.module(images()).pow(2).mean().backward()
+        step()
     for (name, expected), got in zip(plain.state_dict().items(), flat.module.state_dict().values(), strict=True):
         torch.testing.assert_close(got, expected, msg=name)
 
@@ -41,7 +45,7 @@ def test_everything_is_in_the_payload_and_comes_back():
     first, second = FlatModel(network()), FlatModel(network())
     first.module(images())  # moves the running statistics and the counter
     with torch.no_grad():
-        first.vector.add_(1.0)
+        first.weights[: first.trainable].add_(1.0)
     second.load(first.payload())
     for name, value in first.module.state_dict().items():
         assert torch.equal(value, second.module.state_dict()[name]), name
@@ -59,8 +63,7 @@ def test_names_lead_to_the_right_tensors():
 def test_a_payload_is_a_copy():
     flat = FlatModel(network())
     payload = flat.payload()
-    with torch.no_grad():
-        flat.vector.zero_()
+    flat.weights.zero_()
     assert payload["weights"].abs().sum() > 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -103,23 +104,29 @@ class Client:
     ) -> None:
         """Train on the given rows (all by default): the only training loop."""
         model = self.model if model is None else model
-        optimizer = self.optimizer.make(model.vector)
-        scaler = torch.amp.GradScaler(model.device.type, enabled=self.half_precision)
+        step = self.optimizer.start(model.weights[: model.trainable], model.gradient)
         model.module.train()
         for _ in range(self.training.epochs if epochs is None else epochs):
             batches = list(self.batches(rows))
             for batch, stored in zip(batches, self.stored(batches), strict=True):
-                with lonely_batch(model, len(batch)), torch.autocast(model.device.type, enabled=self.half_precision):
-                    loss = objective(batch, self.view(stored), self.given[batch.to(self.given.device)])
                 model.gradient.zero_()
-                scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+                self.loss_of(objective, batch, stored, model).backward()  # type: ignore[no-untyped-call]
                 if self.training.clip is not None:
-                    scaler.unscale_(optimizer)
-                    torch.nn.utils.clip_grad_norm_([model.vector], self.training.clip)
-                scaler.step(optimizer)
-                scaler.update()
+                    clip_norm(model.gradient, self.training.clip)
+                step()
                 self.forward_samples += len(batch)
                 self.backward_samples += len(batch)
+
+    def loss_of(self, objective: Objective, batch: Tensor, stored: Tensor, model: FlatModel) -> Tensor:
+        """The loss of one batch, with the care that half precision and a batch of one sample need."""
+        given = self.given[batch.to(self.given.device)]
+        if self.half_precision:
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                return objective(batch, self.view(stored), given)
+        if len(batch) == 1:
+            with lonely_batch(model):
+                return objective(batch, self.view(stored), given)
+        return objective(batch, self.view(stored), given)
 
     @property
     def half_precision(self) -> bool:
@@ -148,18 +155,20 @@ def scoring_batch(model: FlatModel) -> int:
     return 50 if convolutional and model.device.type == "cpu" else 500
 
 
-class lonely_batch:
+@contextmanager
+def lonely_batch(model: FlatModel) -> Iterator[None]:
     """Batch normalisation cannot learn from one sample: its layers then use their running statistics."""
-
-    def __init__(self, model: FlatModel, size: int) -> None:
-        kinds = torch.nn.modules.batchnorm._BatchNorm
-        alone = size == 1
-        self.layers = [m for m in model.module.modules() if isinstance(m, kinds) and m.training] if alone else []
-
-    def __enter__(self) -> None:
-        for layer in self.layers:
-            layer.eval()
-
-    def __exit__(self, *problem: object) -> None:
-        for layer in self.layers:
+    kind = torch.nn.modules.batchnorm._BatchNorm
+    layers = [layer for layer in model.module.modules() if isinstance(layer, kind) and layer.training]
+    for layer in layers:
+        layer.eval()
+    try:
+        yield
+    finally:
+        for layer in layers:
             layer.train()
+
+
+def clip_norm(gradient: Tensor, largest: float) -> None:
+    """Shorten the gradient to this length where it is longer."""
+    gradient.mul_((largest / (gradient.norm() + 1e-6)).clamp(max=1.0))

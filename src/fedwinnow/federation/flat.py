@@ -52,9 +52,6 @@ class FlatModel:
         self.weights = torch.empty(sum(value.numel() for _, value in [*parameters, *buffers]), device=device)
         self.counters = torch.empty(sum(value.numel() for _, value in counters), dtype=torch.int64, device=device)
         self.gradient = torch.zeros(self.trainable, device=device)
-        # The optimiser sees one parameter: the trainable part of the vector.
-        self.vector = nn.Parameter(self.weights[: self.trainable])
-        self.vector.grad = self.gradient
         # Running statistics that stay on a site: where set, `load` takes these instead of those that were sent.
         self.own_statistics: Tensor | None = None
         self._bind(parameters, buffers, counters)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -57,7 +58,7 @@ class Method(Part):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.criterion()  # an unknown loss is an error now, not on a client
+        _ = self.criterion  # an unknown loss is an error now, not on a client
 
     # --- the server's half -----------------------------------------------------------------------------------------
 
@@ -96,7 +97,7 @@ class Method(Part):
     def objective(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload) -> Tensor:
         """The loss of one batch; most methods that change only the loss override only this."""
         x, target = self.mix(client, x, y)
-        return self.criterion()(client.model.module(x), target, client.class_counts).mean()
+        return self.criterion(client.model.module(x), target, client.class_counts).mean()
 
     def reply(self, client: Client, model: str = "") -> Payload:
         """The trained model and the number of samples it was trained on."""
@@ -119,6 +120,7 @@ class Method(Part):
 
     # --- shared by many --------------------------------------------------------------------------------------------
 
+    @cached_property
     def criterion(self) -> Loss:
         """The loss that was asked for."""
         made = catalogue.make("losses", self.loss)
