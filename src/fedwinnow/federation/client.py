@@ -100,9 +100,10 @@ class Client:
         *,
         rows: Tensor | None = None,
         epochs: int | None = None,
+        labels: Tensor | None = None,
         model: FlatModel | None = None,
     ) -> None:
-        """Train on the given rows (all by default): the only training loop."""
+        """Train on the given rows (all by default), with the given labels (or others): the only training loop."""
         model = self.model if model is None else model
         step = self.optimizer.start(model.weights[: model.trainable], model.gradient)
         model.module.train()
@@ -110,16 +111,18 @@ class Client:
             batches = list(self.batches(rows))
             for batch, stored in zip(batches, self.stored(batches), strict=True):
                 model.gradient.zero_()
-                self.loss_of(objective, batch, stored, model).backward()  # type: ignore[no-untyped-call]
+                self.loss_of(objective, batch, stored, labels, model).backward()  # type: ignore[no-untyped-call]
                 if self.training.clip is not None:
                     clip_norm(model.gradient, self.training.clip)
                 step()
                 self.forward_samples += len(batch)
                 self.backward_samples += len(batch)
 
-    def loss_of(self, objective: Objective, batch: Tensor, stored: Tensor, model: FlatModel) -> Tensor:
+    def loss_of(
+        self, objective: Objective, batch: Tensor, stored: Tensor, labels: Tensor | None, model: FlatModel
+    ) -> Tensor:
         """The loss of one batch, with the care that half precision and a batch of one sample need."""
-        given = self.given[batch.to(self.given.device)]
+        given = (self.given if labels is None else labels)[batch.to(self.given.device)]
         if self.half_precision:
             with torch.autocast("cuda", dtype=torch.bfloat16):
                 return objective(batch, self.view(stored), given)
