@@ -60,7 +60,7 @@ def shrink_part(samples: Samples, count: int, classes: int, least: int) -> Sampl
 def apportion(counts: Integers, total: int, least: int) -> Integers:
     """Whole numbers near `counts * total / sum(counts)` that add up to `total`, none below `least` where it can be."""
     exact = counts * (total / counts.sum())
-    wanted = np.minimum(np.maximum(np.floor(exact).astype(np.int64), least), counts)
+    wanted: Integers = np.minimum(np.maximum(np.floor(exact).astype(np.int64), least), counts)
     while wanted.sum() < total:
         wanted[np.argmax(np.where(wanted < counts, exact - wanted, -np.inf))] += 1
     while wanted.sum() > total:

@@ -69,6 +69,7 @@ class UnevenPartition(Partition):
         return "Use fewer clients or a smaller minimum. "
 
     def split(self, population: Population) -> Holdings:
+        need_clients(self, population)
         return self.search(population) or self.give_up(population)
 
     def search(self, population: Population, tries: int = TRIES) -> Holdings | None:

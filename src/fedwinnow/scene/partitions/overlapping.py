@@ -28,6 +28,8 @@ class FedLsr(Partition):
         if self.classes > population.classes:
             raise UsageError(f"{self}: there are only {population.classes} classes; allowed: at most that many.")
         size = self.size or len(population) // population.clients
+        if size > len(population):
+            raise DataError(f"{self}: there are only {len(population)} samples; allowed: size of at most that.")
         counts = np.bincount(population.labels, minlength=population.classes)
         client, label = np.divmod(np.arange(population.clients * population.classes), population.classes)
         takes = np.minimum(self.wanted(population, size).ravel(), counts[label])

@@ -16,10 +16,12 @@ from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.partition import Partition, Population, UnevenPartition, need_clients, shuffled_classes
 from fedwinnow.scene.partitions.even import share_classes
 
+EVEN = 1e100  # a larger alpha differs from infinity in no digit, and its gamma draws would overflow
+
 
 def dirichlet(generator: np.random.RandomState, alpha: float, size: int) -> Floats:
     """One Dirichlet draw that survives tiny alpha, where every gamma draw may underflow to 0."""
-    if math.isinf(alpha):
+    if alpha > EVEN:
         return np.full(size, 1.0 / size)
     draws = generator.standard_gamma(alpha, size)
     if draws.sum() == 0:
@@ -142,7 +144,6 @@ class Quantity(UnevenPartition):
     alpha: float = option(1.0, "Concentration: smaller is more uneven; inf is equal.", symbol="α", above=0)
 
     def draw(self, population: Population, attempt: int) -> Holdings:
-        need_clients(self, population)
         count = len(population)
         shares = dirichlet(frozen_generator(population.seed, "partition", attempt), self.alpha, population.clients)
         client = np.empty(count, np.int64)
@@ -167,7 +168,6 @@ class FedrnDirichletCompat(UnevenPartition):
     minimum: int = option(10, "Draw again until every client has so many samples.", source="FedRN", at_least=0)
 
     def draw(self, population: Population, attempt: int) -> Holdings:
-        need_clients(self, population)
         blocks = np.arange(len(population)) * 10 // len(population)
         pretended = dataclasses.replace(population, labels=blocks, classes=10)
         return Dirichlet(alpha=self.alpha, minimum=self.minimum).draw(pretended, attempt)
