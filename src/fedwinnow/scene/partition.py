@@ -34,10 +34,6 @@ class Population:
 class Partition(Part):
     """Base of every partition."""
 
-    def clients_of(self, population: Population) -> int:
-        """How many clients there will be; only a site column decides this itself."""
-        return population.clients
-
     @abstractmethod
     def split(self, population: Population) -> Holdings:
         """Deal the samples out."""
