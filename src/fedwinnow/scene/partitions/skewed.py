@@ -205,8 +205,10 @@ def number_texts(texts: np.ndarray[tuple[int, ...], np.dtype[np.str_]]) -> Integ
     """
     letters = np.ascontiguousarray(texts).view(np.uint32).reshape(len(texts), -1)
     place, number = np.zeros(len(texts), np.int64), 1
-    for column in letters.T:
-        digits, base = places(column.astype(np.int64), int(column.max(initial=0)) + 1)
+    for column in np.ascontiguousarray(letters.T):
+        if column.min() == column.max():
+            continue
+        digits, base = places(column.astype(np.int64), int(column.max()) + 1)
         if number * base > ROOM * len(texts):
             place, number = places(place, number)
         place, number = place * base + digits, number * base
