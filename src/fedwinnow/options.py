@@ -79,7 +79,7 @@ def check_bounds(part: str, field: dataclasses.Field[Any], value: Any) -> None:
         if meta.get(key) is not None
     ]
     outside = (
-        value != value  # not a number
+        value != value  # NaN; math.isnan would fail on a whole number beyond the range of a float
         or (meta.get("at_least") is not None and value < meta["at_least"])
         or (meta.get("at_most") is not None and value > meta["at_most"])
         or (meta.get("above") is not None and value <= meta["above"])
