@@ -55,7 +55,7 @@ class Evaluation:
             return {}
         wrong = [self.scene.wrong[self.scene.holdings.of(client)] for client in chosen]
         found = detection.selection([mask.numpy().astype(bool) for mask in chosen.values()], wrong)
-        return {"label_precision": found["label_precision"], "label_recall": found["label_recall"]}
+        return {"label_precision": found["precision"], "label_recall": found["recall"]}
 
     # --- after the last round --------------------------------------------------------------------------------------
 
