@@ -31,6 +31,16 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("method", ["fedrn", "feddiv", "fedcorr"])
+def test_methods_with_much_to_remember(method, tmp_path, lend):
+    own = SMALL | {"method": method, "model": "mlp", "clients": 8, "rounds": 5}
+    found = {}
+    for workers in (0, 4):
+        lend(workers)
+        found[workers] = comparable(fedwinnow.run(out=tmp_path / str(workers), **own).folder)
+    assert found[4] == found[0]
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_files_are_the_same(case, material, tmp_path, lend):
     own = {
