@@ -27,7 +27,11 @@ Replies = Iterator[tuple[int, Payload]]
 
 @dataclass(frozen=True)
 class Exchange:
-    """One question to some clients: `ask` names the method's function that answers it on site."""
+    """One question to some clients: `ask` names the method's function that answers it on site.
+
+    Clients answer at the same time, so what `send` gives must not depend on replies to the same question; a method
+    that learns from replies changes its state when it has seen the last one.
+    """
 
     ask: str
     clients: Sequence[int]
