@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 from fedwinnow.errors import UsageError, unknown
 
+LARGEST = 2**63 - 1  # what an array can count
+
 
 def option(
     default: Any,
@@ -153,9 +155,12 @@ def to_int(where: str, raw: Any) -> int:
     try:
         if isinstance(raw, bool) or (isinstance(raw, float) and not raw.is_integer()):
             raise ValueError
-        return int(raw)
+        number = int(raw)
     except (TypeError, ValueError, OverflowError):
         raise UsageError(f"{where}={raw} was given; allowed: a whole number.") from None
+    if abs(number) > LARGEST:
+        raise UsageError(f"{where} was given a number of {number.bit_length()} bits; allowed: at most {LARGEST}.")
+    return number
 
 
 def to_float(where: str, raw: Any) -> float:
