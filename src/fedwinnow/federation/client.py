@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,6 +19,8 @@ from fedwinnow.federation.training import Training
 from fedwinnow.parts.augment import random_view
 from fedwinnow.parts.optimizers import Optimizer
 
+AT_ONCE = 2**20  # numbers: what a client gathers for a whole epoch instead of batch by batch
+NO_CARE: AbstractContextManager[None] = nullcontext()
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]  # rows, input, given labels -> loss
 
 
@@ -92,6 +94,17 @@ class Client:
             stored = random_view(stored, self.training.views, self.generator)
         return self.input_step(stored)
 
+    def views(self, batches: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """A model's input and the given labels, batch by batch; of small samples that stay as they are all at once."""
+        fixed = self.training.views == "none" or self.input_step.kind != "images"
+        if self.resident is not None and fixed and self.resident.numel() <= AT_ONCE and batches:
+            order = torch.cat(batches).to(self.resident.device)
+            size = self.training.batch_size
+            yield from zip(self.plain(self.resident[order]).split(size), self.given[order].split(size), strict=True)
+            return
+        for rows, stored in zip(batches, self.stored(batches), strict=True):
+            yield self.view(stored), self.given[rows.to(self.given.device)]
+
     # --- training and scoring --------------------------------------------------------------------------------------
 
     def fit(
@@ -108,25 +121,23 @@ class Client:
         model.module.train()
         for _ in range(self.training.epochs if epochs is None else epochs):
             batches = list(self.batches(rows))
-            for batch, stored in zip(batches, self.stored(batches), strict=True):
+            for batch, (x, given) in zip(batches, self.views(batches), strict=True):
                 model.gradient.zero_()
-                self.loss_of(objective, batch, stored, model).backward()  # type: ignore[no-untyped-call]
+                with self.care(batch, model):
+                    loss = objective(batch, x, given)
+                loss.backward()  # type: ignore[no-untyped-call]
                 if self.training.clip is not None:
                     clip_norm(model.gradient, self.training.clip)
                 step()
-                self.forward_samples += len(batch)
-                self.backward_samples += len(batch)
+            seen = sum(len(batch) for batch in batches)
+            self.forward_samples += seen
+            self.backward_samples += seen
 
-    def loss_of(self, objective: Objective, batch: Tensor, stored: Tensor, model: FlatModel) -> Tensor:
-        """The loss of one batch, with the care that half precision and a batch of one sample need."""
-        given = self.given[batch.to(self.given.device)]
+    def care(self, batch: Tensor, model: FlatModel) -> AbstractContextManager[None]:
+        """What half precision and a batch of one sample need; for any other batch nothing."""
         if self.half_precision:
-            with torch.autocast("cuda", dtype=torch.bfloat16):
-                return objective(batch, self.view(stored), given)
-        if len(batch) == 1:
-            with lonely_batch(model):
-                return objective(batch, self.view(stored), given)
-        return objective(batch, self.view(stored), given)
+            return torch.autocast("cuda", dtype=torch.bfloat16)
+        return lonely_batch(model) if len(batch) == 1 else NO_CARE
 
     @property
     def half_precision(self) -> bool:
