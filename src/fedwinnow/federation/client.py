@@ -19,7 +19,7 @@ from fedwinnow.federation.training import Training
 from fedwinnow.parts.augment import random_view
 from fedwinnow.parts.optimizers import Optimizer
 
-AT_ONCE = 2**20  # numbers: what a client gathers for a whole epoch instead of batch by batch
+FEW = 2**20  # numbers: as many are worth keeping ready for the next epoch
 NO_CARE: AbstractContextManager[None] = nullcontext()
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]  # rows, input, given labels -> loss
 
@@ -59,6 +59,14 @@ class Client:
         array = getattr(self.features, "array", None)
         return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(self.model.device)
 
+    @cached_property
+    def fixed(self) -> Tensor | None:
+        """A model's input for all samples, where they are few and no two visits differ."""
+        random = self.input_step.kind == "images" and self.training.views != "none"
+        if self.resident is None or random or self.resident.numel() > FEW:
+            return None
+        return self.plain(self.resident)
+
     def note(self, **tensors: Tensor) -> None:
         """Tell the evaluation side something per sample, for example which ones were selected."""
         self.notes.update({name: value.detach().cpu() for name, value in tensors.items()})
@@ -71,7 +79,7 @@ class Client:
         chosen = order if rows is None else rows.cpu()[order]
         size = self.training.batch_size
         for batch in torch.split(chosen, size):
-            if len(batch) < size and self.training.drop_last and len(chosen) >= size:
+            if batch.numel() < size and self.training.drop_last and len(chosen) >= size:
                 return
             yield batch
 
@@ -95,15 +103,14 @@ class Client:
         return self.input_step(stored)
 
     def views(self, batches: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """A model's input and the given labels, batch by batch; of small samples that stay as they are all at once."""
-        fixed = self.training.views == "none" or self.input_step.kind != "images"
-        if self.resident is not None and fixed and self.resident.numel() <= AT_ONCE and batches:
-            order = torch.cat(batches).to(self.resident.device)
+        """A model's input and the given labels, batch by batch; of few samples that stay as they are all at once."""
+        if self.fixed is None or not batches:
+            for rows, stored in zip(batches, self.stored(batches), strict=True):
+                yield self.view(stored), self.given[rows.to(self.given.device)]
+        else:
+            order = (batches[0] if len(batches) == 1 else torch.cat(batches)).to(self.given.device)
             size = self.training.batch_size
-            yield from zip(self.plain(self.resident[order]).split(size), self.given[order].split(size), strict=True)
-            return
-        for rows, stored in zip(batches, self.stored(batches), strict=True):
-            yield self.view(stored), self.given[rows.to(self.given.device)]
+            yield from zip(self.fixed[order].split(size), self.given[order].split(size), strict=True)
 
     # --- training and scoring --------------------------------------------------------------------------------------
 
@@ -118,6 +125,7 @@ class Client:
         """Train on the given rows (all by default): the only training loop."""
         model = self.model if model is None else model
         step = self.optimizer.start(model.weights[: model.trainable], model.gradient)
+        one = torch.ones((), device=model.device)  # the slope of a loss by itself, which torch would make at each step
         model.module.train()
         for _ in range(self.training.epochs if epochs is None else epochs):
             batches = list(self.batches(rows))
@@ -125,11 +133,11 @@ class Client:
                 model.gradient.zero_()
                 with self.care(batch, model):
                     loss = objective(batch, x, given)
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward(one)  # type: ignore[no-untyped-call]
                 if self.training.clip is not None:
                     clip_norm(model.gradient, self.training.clip)
                 step()
-            seen = sum(len(batch) for batch in batches)
+            seen = sum(batch.numel() for batch in batches)
             self.forward_samples += seen
             self.backward_samples += seen
 
@@ -137,7 +145,7 @@ class Client:
         """What half precision and a batch of one sample need; for any other batch nothing."""
         if self.half_precision:
             return torch.autocast("cuda", dtype=torch.bfloat16)
-        return lonely_batch(model) if len(batch) == 1 else NO_CARE
+        return lonely_batch(model) if batch.numel() == 1 else NO_CARE
 
     @property
     def half_precision(self) -> bool:
