@@ -101,7 +101,7 @@ class Method(Part):
     def objective(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload) -> Tensor:
         """The loss of one batch; most methods that change only the loss override only this."""
         x, target = self.mix(client, x, y)
-        return self.criterion(client.model.module(x), target, client.class_counts).mean()
+        return self.criterion.mean(client.model.module(x), target, client.class_counts)
 
     def reply(self, client: Client, model: str = "") -> Payload:
         """The trained model and the number of samples it was trained on."""
