@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import pytest
 import torch
-from by_hand import conversation, identity, one_client, one_server
 
+from by_hand import conversation, identity, one_client, one_server
 from fedwinnow.methods.feddiv import MIDDLE, FedDiv
 from fedwinnow.parts.sample_losses import sample_losses
 from fedwinnow.testing import MethodTester
@@ -24,7 +24,7 @@ class TestFeddivCode(MethodTester):
     rounds: ClassVar[int] = 8
 
 
-# A linear client whose logits are its rows: A and D are right, B is wrong and the model is sure, C is wrong and it is not
+# A linear client whose logits are its rows: A and D are right, B is wrong and the model is sure of it, C is wrong too
 ROWS = [[3.0, 0.0], [3.0, 0.0], [0.0, 0.8], [0.0, 3.0]]
 LABELS = [0, 1, 0, 1]
 # Two equally wide and heavy components at losses 0 and 2: the border is 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from by_hand import identity, one_client
 
+from by_hand import identity, one_client
 from fedwinnow.parts.head import tune_head
 
 

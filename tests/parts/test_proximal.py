@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from by_hand import identity, one_client
 
+from by_hand import identity, one_client
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.models.choose import make_model
 from fedwinnow.models.shape import Shape

@@ -208,9 +208,13 @@ class FedCorr(Method):
     def correct_labels(self, client: Client, got: Payload) -> Payload:
         """Estimate the own rate; correct the largest losses where the global model is confident."""
         losses = client.state["losses"]
+        # In float64, because kappa may be met exactly.
         rate = float((fit_two_gaussians(losses).p_low(losses) < 0.5).double().mean())
         suspected = largest(losses, int(len(client) * rate * self.relabel_ratio + 1e-9))
-        return {"rate": torch.tensor([rate]), "relabelled": self.change_labels(client, got, suspected)}
+        return {
+            "rate": torch.tensor([rate], dtype=torch.float64),
+            "relabelled": self.change_labels(client, got, suspected),
+        }
 
     def relabel_all(self, client: Client, got: Payload) -> Payload:
         """End of stage 2: every sample of which the fine-tuned model is confident."""
