@@ -84,9 +84,10 @@ def show_summary(summary: dict[str, Any], folder: Path, console: Console) -> Non
     if memorised is not None:
         console.print(f"wrong labels that the model has memorised: {percent(memorised)}")
     cost = summary["cost"]
+    peak = cost["peak_memory_mb"]
     console.print(
-        f"{cost['seconds']:.1f} s, {cost['bytes_up'] / 1e6:.1f} MB up, {cost['bytes_down'] / 1e6:.1f} MB down, "
-        f"peak memory {cost['peak_memory_mb']:.0f} MB"
+        f"{cost['seconds']:.1f} s, {cost['bytes_up'] / 1e6:.1f} MB up, {cost['bytes_down'] / 1e6:.1f} MB down"
+        + ("" if peak is None else f", peak memory {peak:.0f} MB")
     )
     console.print(f"written to [bold]{folder}[/]")
 

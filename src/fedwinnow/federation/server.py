@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,4 +51,17 @@ class Server:
 
     def note(self, **facts: Any) -> None:
         """Say something about this round for the log, for example the stage."""
-        self.notes.update(facts)
+        self.notes.update({name: plain(value) for name, value in facts.items()})
+
+
+def plain(value: Any) -> Any:
+    """A fact as JSON can hold it; a number that is none is null."""
+    if isinstance(value, torch.Tensor | np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
