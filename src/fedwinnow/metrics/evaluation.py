@@ -69,10 +69,9 @@ class Evaluation:
         suggested = self.scene.given.copy()
         for client, verdict in federation.ask_all("judge", self.everybody):
             mine = self.scene.holdings.of(client)
-            if any(len(verdict[key]) != mine.stop - mine.start for key in ("p_wrong", "suggested")):
-                raise RunError(
-                    f"client {client}, judge: a verdict on {len(verdict['p_wrong'])} of {mine.stop - mine.start} samples."
-                )
+            held, judged = mine.stop - mine.start, {len(verdict["p_wrong"]), len(verdict["suggested"])}
+            if judged != {held}:
+                raise RunError(f"client {client}, judge: it holds {held} samples, its verdict is on {sorted(judged)}.")
             p_wrong[mine] = verdict["p_wrong"].double().numpy()
             suggested[mine] = verdict["suggested"].numpy()
         return p_wrong, suggested
