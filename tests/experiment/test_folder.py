@@ -276,7 +276,7 @@ def test_another_config_is_refused_with_the_differing_keys(tmp_path):
 
 def test_a_run_is_continued_only_when_asked(tmp_path):
     run(tmp_path)
-    with pytest.raises(UsageError, match="already holds this run. Add --resume"):
+    with pytest.raises(UsageError, match="already holds this run"):
         run(tmp_path)
 
 
@@ -410,7 +410,7 @@ def test_a_full_disk_ends_clearly_and_the_last_good_round_survives(tmp_path, met
         assert command(f"{words} --quiet --out {folder}") == 4
     message = capsys.readouterr().err
     assert "No space left on device" in message
-    assert "Traceback" not in message or victim == "clients"
+    assert "Traceback" not in message
     done = json.loads((folder / "state.json").read_text())["round"]
     assert done in (1, 2)
     assert command(f"{words} --quiet --resume --out {folder}") == 0

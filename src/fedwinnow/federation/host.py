@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from fedwinnow import catalogue
 from fedwinnow.data.dataset import Features
 from fedwinnow.data.tensors import InputStep
+from fedwinnow.errors import FedwinnowError
 from fedwinnow.federation.client import Client, score, scoring_batch
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.memory import Memory
@@ -111,6 +112,8 @@ class Host:
             if isinstance(reply, Verdict):
                 reply = {"p_wrong": reply.p_wrong.detach().cpu(), "suggested": reply.suggested.detach().cpu()}
             memory = task.memory if task.ask in MEASURING else self.remember(task, client)
+        except FedwinnowError as problem:
+            return Answer(task.client, error=str(problem))
         except Exception as problem:
             return Answer(task.client, error=f"{type(problem).__name__}: {problem}", trace=traceback.format_exc())
         return Answer(

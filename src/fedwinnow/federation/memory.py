@@ -12,7 +12,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
-from fedwinnow.errors import DataError
+from fedwinnow.errors import DataError, RunError
 from fedwinnow.federation.payload import Payload
 
 
@@ -37,10 +37,14 @@ class Memory:
         if not state:
             return None
         name = f"{client:06d}-{round_number}-{exchange}.safetensors"
-        self.folder.mkdir(parents=True, exist_ok=True)
+        content = save({key: value.detach().cpu().contiguous() for key, value in state.items()})
         temporary = self.folder / f".{name}"
-        temporary.write_bytes(save({key: value.detach().cpu().contiguous() for key, value in state.items()}))
-        temporary.replace(self.folder / name)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(content)
+            temporary.replace(self.folder / name)
+        except OSError as problem:
+            raise RunError(f"{self.folder}: a client's memory cannot be written ({problem.strerror}).") from None
         return name
 
     def accept(self, client: int, version: str | None) -> None:
