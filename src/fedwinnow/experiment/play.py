@@ -93,6 +93,7 @@ class Player:
             weights=model.payload(),
             model=model,
             trusted=stage.trusted,
+            vault=Memory(folder.vault),
         )
         self.costs = dict.fromkeys(COSTS, 0.0)
         self.done = 0
@@ -149,7 +150,8 @@ class Player:
             )
         self.costs |= facts["costs"]
         self.federation.memory.versions = {int(client): name for client, name in facts["memory"].items()}
-        self.federation.memory.prune(facts["memory"].values())
+        self.server.vault.versions = {int(client): name for client, name in facts["vault"].items()}
+        self.prune(facts)
         self.federation.ledger.entries = facts["ledger"]
         self.folder.keep_rounds(self.done)
 
@@ -195,6 +197,7 @@ class Player:
             "round": self.done,
             "costs": {key: value for key, value in self.costs.items() if key != "seconds"},
             "memory": {str(client): name for client, name in sorted(self.federation.memory.versions.items())},
+            "vault": {str(client): name for client, name in sorted(self.server.vault.versions.items())},
             "ledger": self.federation.ledger.entries,
         }
         if not copied:
@@ -207,7 +210,12 @@ class Player:
         weights, state, facts = checkpoint
         self.folder.save_state(self.server.model, weights, state, facts)
         self.unsaved = None
+        self.prune(facts)
+
+    def prune(self, facts: dict[str, Any]) -> None:
+        """Delete what no checkpoint needs any more."""
         self.federation.memory.prune(facts["memory"].values())
+        self.server.vault.prune(facts["vault"].values())
 
     def finish(self) -> dict[str, Any]:
         """The verdicts, the summary and the tables."""
