@@ -21,7 +21,8 @@ from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.rounds import Faults, Federation, Tally
 from fedwinnow.federation.server import Server
-from fedwinnow.metrics.evaluation import Evaluation
+from fedwinnow.metrics.evaluation import Evaluation, Trained
+from fedwinnow.report.html import write_report
 from fedwinnow.store import RunFolder
 
 COSTS = ("bytes_up", "bytes_down", "forward_samples", "backward_samples", "seconds")
@@ -38,6 +39,9 @@ class Watcher:
 
     def finished(self, summary: dict[str, Any]) -> None:
         """After the last round."""
+
+    def stopped(self, status: str) -> None:
+        """When the run ended before its last round: `failed` or `interrupted`."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,8 @@ class Player:
             stage.site_names,
             manner.faults,
         )
-        self.evaluation = Evaluation(stage.scene, stage.labels.get("test"), stage.labels.get("validation"))
+        trained = Trained(stage.trained, stage.sites.holdings)
+        self.evaluation = Evaluation(stage.scene, trained, stage.labels.get("test"), stage.labels.get("validation"))
 
     def play(self) -> dict[str, Any]:
         """All rounds that are left, then the summary; an interruption saves what is done."""
@@ -113,6 +118,8 @@ class Player:
         except (KeyboardInterrupt, FedwinnowError) as problem:
             status = "interrupted" if isinstance(problem, KeyboardInterrupt) else "failed"
             self.folder.write_json("summary.json", summarise(self.stage, self.folder.rounds(), self.costs, status))
+            for watcher in self.watchers:
+                watcher.stopped(status)
             raise
         finally:
             self.federation.backend.close()
@@ -122,7 +129,7 @@ class Player:
         stored = self.folder.load_state(self.server.model)
         if stored is None:
             self.stage.scene.save(self.folder.path)
-            self.folder.write_json("environment.json", environment(self.manner.backend, self.manner.device))
+            self.folder.write_json("environment.json", environment(self.stage, self.manner.backend, self.manner.device))
             self.stage.method.start(self.server)
             self.folder.keep_rounds(0)
             return
@@ -195,6 +202,7 @@ class Player:
         )
         self.folder.write_json("ledger.json", self.federation.ledger.as_json())
         self.folder.write_json("summary.json", summary)
+        write_report(self.folder)
         for watcher in self.watchers:
             watcher.finished(summary)
         return summary

@@ -31,6 +31,7 @@ class Stage:
     scene: Scene
     method: Method
     sites: Sites  # what is trained on
+    trained: np.ndarray[Any, np.dtype[np.bool_]]  # which holdings of the scene those are
     judged: Sites  # every sample of every site
     site_names: tuple[str, ...]
     parts: dict[str, Features]  # "test" and, where asked for, "validation"
@@ -55,7 +56,7 @@ def prepare(experiment: Experiment) -> Stage:
     parts, labels = test_parts(dataset, scene, held_out)
     trusted = take_trusted(method, parts, labels, experiment)
     resolved = dataclasses.replace(experiment, method=method, model=experiment.model or model_for(shape))
-    return Stage(resolved, scene, method, sites, judged, names, parts, labels, trusted)
+    return Stage(resolved, scene, method, sites, keep, judged, names, parts, labels, trusted)
 
 
 def make_scene(experiment: Experiment) -> Scene:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,17 +10,29 @@ import numpy as np
 from fedwinnow.federation.rounds import Federation, Tally
 from fedwinnow.metrics import detection, memorisation, task
 from fedwinnow.randomness import Floats, Integers
+from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import Scene
 
 SCORES = ("accuracy", "balanced_accuracy", "macro_f1")
 NOISY_CLIENT = 0.1  # a client counts as noisy above this share of wrong labels
 
 
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """Which of the scene's holdings are trained on, and who holds them then; remarks of clients speak of these."""
+
+    mask: np.ndarray[Any, np.dtype[np.bool_]]
+    holdings: Holdings
+
+
 class Evaluation:
     """Measures a federation against the truth."""
 
-    def __init__(self, scene: Scene, test_labels: Integers | None, validation_labels: Integers | None) -> None:
+    def __init__(
+        self, scene: Scene, trained: Trained, test_labels: Integers | None, validation_labels: Integers | None
+    ) -> None:
         self.scene = scene
+        self.trained = trained
         self.labels = {"test": test_labels, "validation": validation_labels}
 
     @property
@@ -53,9 +66,10 @@ class Evaluation:
         chosen = {client: notes["selected"] for client, notes in tally.notes.items() if "selected" in notes}
         if not chosen:
             return {}
-        wrong = [self.scene.wrong[self.scene.holdings.of(client)] for client in chosen]
+        known = self.scene.wrong[self.trained.mask]
+        wrong = [known[self.trained.holdings.of(client)] for client in chosen]
         found = detection.selection([mask.numpy().astype(bool) for mask in chosen.values()], wrong)
-        return {"label_precision": found["label_precision"], "label_recall": found["label_recall"]}
+        return {"label_precision": found["precision"], "label_recall": found["recall"]}
 
     # --- after the last round --------------------------------------------------------------------------------------
 

@@ -35,9 +35,7 @@ class Sgd(Optimizer):
     """Stochastic gradient descent with momentum."""
 
     name: ClassVar[str] = "sgd"
-    source: ClassVar[str] = (
-        "FedDiv: 0.03, 0.5. FedRN: 0.01, 0.5. FedGR: 0.01, 0.5, decay 5e-4. FedES: 0.01, 0.9, 5e-4"
-    )
+    source: ClassVar[str] = "FedDiv: 0.03, 0.5. FedRN: 0.01, 0.5. FedGR: 0.01, 0.5, decay 5e-4. FedES: 0.01, 0.9, 5e-4"
     momentum: float = option(0.5, "Momentum.", at_least=0, at_most=1)
 
     def start(self, weights: Tensor, gradient: Tensor) -> Callable[[], None]:
