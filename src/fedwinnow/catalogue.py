@@ -179,9 +179,14 @@ def read_files(family: str, files: dict[Path, str]) -> Iterator[Entry]:
 
 
 def bases_of(node: ast.ClassDef, classes: Classes) -> list[ast.ClassDef]:
-    """The base classes whose source is known, the nearest last; `Method` and `fedwinnow.Method` are the same."""
-    names = [base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in node.bases]
+    """The base classes whose source is known, the nearest last."""
+    names = [last_name(base) for base in node.bases]
     return [classes[name][0] for name in reversed(names) if name in classes and classes[name][0] is not node]
+
+
+def last_name(expression: ast.expr) -> str:
+    """`Method` of `Method` and of `fedwinnow.Method`."""
+    return expression.attr if isinstance(expression, ast.Attribute) else getattr(expression, "id", "")
 
 
 def facts_of(node: ast.ClassDef, classes: Classes) -> dict[str, Any]:
@@ -217,8 +222,8 @@ def is_option(value: ast.expr) -> bool:
 
 def evaluate(value: ast.expr, classes: Classes) -> Any:
     """A literal, `Base.attribute`, or such things joined with |, + or **; None for anything else."""
-    if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id in classes:
-        return facts_of(classes[value.value.id][0], classes).get(value.attr)
+    if isinstance(value, ast.Attribute) and last_name(value.value) in classes:
+        return facts_of(classes[last_name(value.value)][0], classes).get(value.attr)
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr | ast.Add):
         left, right = evaluate(value.left, classes), evaluate(value.right, classes)
         if isinstance(left, dict) and isinstance(right, dict):

@@ -139,8 +139,13 @@ def environment(stage: Stage, backend: str, device: str | None) -> dict[str, Any
         "backend": backend,
         "device": str(choose_device(device)),
         "command": ["fedwinnow", *sys.argv[1:]] if from_command_line(Path(sys.argv[0])) else None,
-        "citation": stage.method.citation,
+        "method": {"summary": first_line(stage.method.__doc__), "citation": stage.method.citation},
     }
+
+
+def first_line(text: str | None) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return " ".join((text or "").partition("\n\n")[0].split())
 
 
 def from_command_line(program: Path) -> bool:

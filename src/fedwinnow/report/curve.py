@@ -31,6 +31,7 @@ class Curve:
     mean_to: float
     mean_y: float
     mean: float
+    averaged: int  # rounds in that mean: ten, or as many as there are
 
 
 def curve_of(rounds: list[dict[str, Any]], summary: dict[str, Any]) -> Curve | None:
@@ -61,4 +62,5 @@ def curve_of(rounds: list[dict[str, Any]], summary: dict[str, Any]) -> Curve | N
         mean_to=x(ten[-1][0]),
         mean_y=100 * (1 - mean),
         mean=mean,
+        averaged=len(ten),
     )

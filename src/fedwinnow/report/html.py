@@ -85,15 +85,14 @@ def known(rate: float) -> float | None:
 
 
 def method_of(config: dict[str, Any], environment: dict[str, Any]) -> dict[str, Any]:
-    """The method's name, sentence and source; a user's own method is known by name and citation only."""
+    """The method's name, sentence and source; environment.json knows them for a user's own method too."""
     table = config.get("method", {})
     kind = str(table.get("kind", "unknown"))
-    entry = catalogue.entries("methods").get(kind)
-    own = environment.get("citation", "")
+    said = environment.get("method") or {}
     return {
         "name": kind,
-        "summary": "" if entry is None else entry.summary,
-        "citation": own or ("" if entry is None else entry.facts.get("citation", "")),
+        "summary": said.get("summary", ""),
+        "citation": said.get("citation", ""),
         "options": {key: value for key, value in table.items() if key != "kind"},
     }
 
@@ -142,8 +141,8 @@ def confusion_of(summary: dict[str, Any], scene: Scene) -> list[dict[str, Any]]:
 
 
 def shaded(row: Any, darkest: int) -> list[dict[str, Any]]:
-    """Counts with a shade between 0 and 60 percent, so that the number on it stays readable."""
-    return [{"count": int(count), "shade": round(60 * min(int(count) / darkest, 1))} for count in row]
+    """Counts with a shade between 0 and 45 percent, so that the number on it stays readable."""
+    return [{"count": int(count), "shade": round(45 * min(int(count) / darkest, 1))} for count in row]
 
 
 def ledger_rows(ledger: dict[str, Any] | None) -> dict[str, Any] | None:
