@@ -43,6 +43,9 @@ BASES = {
 }
 
 
+DESCRIBED = ("symbol", "source", "presets")  # what the catalogue shows of an option besides default and sentence
+
+
 @dataclasses.dataclass(frozen=True)
 class OptionText:
     """One option as the catalogue prints it."""
@@ -53,6 +56,7 @@ class OptionText:
     sentence: str
     symbol: str = ""
     source: str = ""
+    presets: dict[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,7 +264,7 @@ def option_text(statement: ast.AnnAssign) -> OptionText | None:
     if not isinstance(call, ast.Call) or not is_option(call):
         return None
     default, sentence = (ast.unparse(call.args[0]), ast.literal_eval(call.args[1]))
-    extra = {word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg in ("symbol", "source")}
+    extra = {word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg in DESCRIBED}
     assert isinstance(statement.target, ast.Name)
     return OptionText(
         name=statement.target.id,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import sys
 from typing import Protocol
 
-from fedwinnow.errors import FedwinnowError, UsageError, unknown
+from fedwinnow.errors import DataError, FedwinnowError, RunError, unknown
 from fedwinnow.version import __version__
 
 # command -> (module and class, one line for the overview). The modules are imported only when needed.
@@ -41,12 +42,12 @@ class Command(Protocol):
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and end the process with its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
+    speak_any_letter()
     try:
         code = dispatch(words)
         sys.stdout.flush()
     except FedwinnowError as problem:
-        report(problem, as_json="--json" in words)
-        code = problem.exit_code
+        code = report(problem, as_json="--json" in words)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         code = 130
@@ -54,7 +55,25 @@ def main(arguments: list[str] | None = None) -> None:
         # The reader (head, less) has gone; writing the rest is pointless and no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except (OSError, MemoryError) as refusal:
+        code = report(explain_refusal(refusal), as_json="--json" in words)
     raise SystemExit(code)
+
+
+def speak_any_letter() -> None:
+    """A terminal that lacks a letter (blocks on Windows, bytes of a file name) gets an escape, not an exception."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def explain_refusal(refusal: OSError | MemoryError) -> FedwinnowError:
+    """What the operating system would not do, in words."""
+    if isinstance(refusal, MemoryError):
+        reason = f" ({refusal})" if str(refusal) else ""
+        return RunError(f"the memory of this machine is not enough{reason}. Use fewer samples, clients or classes.")
+    place = f"{refusal.filename}: " if refusal.filename else ""
+    return DataError(f"{place}{refusal.strerror or refusal}. Check that the path is right and that you may use it.")
 
 
 def dispatch(words: list[str]) -> int:
@@ -112,12 +131,13 @@ def explain_unknown(words: list[str]) -> int:
         print("\n".join(f"  fedwinnow {name:<14} {COMMANDS[name][1]}" for name in group))
         return 0
     if group:
-        raise UsageError(f"'{' '.join(words[:2])}' is not a command. Allowed: {', '.join(group)}.")
+        raise unknown("command", " ".join(words[:2]), group)
     raise unknown("command", words[0], {name.split()[0] for name in COMMANDS})
 
 
-def report(problem: FedwinnowError, *, as_json: bool) -> None:
-    """Print an error the way the reader wants it."""
+def report(problem: FedwinnowError, *, as_json: bool) -> int:
+    """Print an error the way the reader wants it; its exit code."""
     if as_json:
         print(json.dumps({"error": str(problem), "exit_code": problem.exit_code}))
     print(f"error: {problem}", file=sys.stderr)
+    return problem.exit_code

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedwinnow.errors import DataError, UsageError, unknown
-from fedwinnow.options import convert, format_spec
+from fedwinnow.options import LARGEST, convert, format_spec
 
 # What a run writes into its config.toml for the reader; a config file may be such a file.
 RECORDED = {"scene_hash"}
@@ -20,6 +20,8 @@ def with_config(command_class: type[Any], flags: list[str]) -> tuple[Any, list[s
     names = {field.name for field in dataclasses.fields(command_class)}
     if "config" not in names:
         return None, flags
+    if sum(flag.partition("=")[0] == "--config" for flag in flags) > 1:
+        raise UsageError("--config is given twice; allowed: one file.")
     for place, flag in enumerate(flags):
         if flag == "--config" and place + 1 < len(flags):
             path, rest = flags[place + 1], flags[:place] + flags[place + 2 :]
@@ -37,7 +39,7 @@ def read_config(path: Path, command_class: type[Any]) -> dict[str, Any]:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise UsageError(f"--config {path}: cannot be read: {problem.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
+    except (ValueError, RecursionError) as problem:  # also of letters that are no UTF-8 and of endless numbers
         raise DataError(f"{path}: not valid TOML: {problem}.") from None
     hints = typing.get_type_hints(command_class)
     values = {}
@@ -47,8 +49,16 @@ def read_config(path: Path, command_class: type[Any]) -> dict[str, Any]:
             continue
         if name not in hints or name == "config":
             raise unknown(f"key in {path}:", key, hints.keys() - {"config"})
+        refuse_endless(path, key, raw)
         values[name] = convert(f"{path}: {key}", as_spec(path, key, raw) if isinstance(raw, dict) else raw, hints[name])
     return values
+
+
+def refuse_endless(path: Path, key: str, raw: Any) -> None:
+    """TOML knows numbers of any length; Python refuses to print the longest, so no later message could."""
+    for value in raw.values() if isinstance(raw, dict) else [raw]:
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise UsageError(f"{path}: {key} has a number of {value.bit_length()} bits; allowed: at most {LARGEST}.")
 
 
 def as_spec(path: Path, key: str, table: dict[str, Any]) -> str:

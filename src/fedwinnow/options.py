@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 from fedwinnow.errors import UsageError, unknown
 
+LARGEST = 2**63 - 1  # what an array can count
+
 
 def option(
     default: Any,
@@ -25,10 +27,12 @@ def option(
     at_least: float | None = None,
     at_most: float | None = None,
     above: float | None = None,
+    presets: dict[str, Any] | None = None,
 ) -> Any:
     """Declare one option of a part; `...` as the default makes it required.
 
-    `symbol` is its letter in the paper, `source` says where the default comes from, the bounds are checked.
+    `symbol` is its letter in the paper, `source` says where the default comes from, the bounds are checked. Where the
+    published paper and its published code differ, the default is None and `presets` has the value of each.
     """
     metadata = {
         "sentence": sentence,
@@ -37,6 +41,7 @@ def option(
         "at_least": at_least,
         "at_most": at_most,
         "above": above,
+        "presets": presets,
     }
     if default is ...:
         return dataclasses.field(metadata=metadata, kw_only=True)
@@ -51,7 +56,14 @@ class Part:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
+            if getattr(self, field.name) is None and field.metadata.get("presets"):
+                object.__setattr__(self, field.name, self.by_preset(field))
             check_bounds(self.name, field, getattr(self, field.name))
+
+    def by_preset(self, field: dataclasses.Field[Any]) -> Any:
+        """The value that an option has when nobody sets it: its default, or the one of the chosen preset."""
+        presets = field.metadata.get("presets")
+        return presets[getattr(self, "preset")] if presets else field.default  # noqa: B009
 
     def values(self) -> dict[str, Any]:
         """Every option with its value, in the order of declaration."""
@@ -59,8 +71,8 @@ class Part:
 
     def __str__(self) -> str:
         """The shortest spec that makes this part again: options at their default are left out."""
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        return format_spec(self.name, {key: value for key, value in self.values().items() if value != defaults[key]})
+        usual = {field.name: self.by_preset(field) for field in dataclasses.fields(self)}
+        return format_spec(self.name, {key: value for key, value in self.values().items() if value != usual[key]})
 
 
 AnyPart = TypeVar("AnyPart", bound=Part)
@@ -153,9 +165,12 @@ def to_int(where: str, raw: Any) -> int:
     try:
         if isinstance(raw, bool) or (isinstance(raw, float) and not raw.is_integer()):
             raise ValueError
-        return int(raw)
+        number = int(raw)
     except (TypeError, ValueError, OverflowError):
         raise UsageError(f"{where}={raw} was given; allowed: a whole number.") from None
+    if abs(number) > LARGEST:
+        raise UsageError(f"{where} was given a number of {number.bit_length()} bits; allowed: at most {LARGEST}.")
+    return number
 
 
 def to_float(where: str, raw: Any) -> float:

@@ -17,6 +17,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+BLOCK = 1 << 14  # what is worked on at once stays in the processor's cache
 
 
 def stream_key(seed: int, purpose: str, *numbers: int) -> int:
@@ -28,9 +29,22 @@ def stream_key(seed: int, purpose: str, *numbers: int) -> int:
 def uniforms(seed: int, purpose: str, client: Any, position: Any = 0) -> Floats:
     """Numbers in [0, 1), one per (client, position) pair; both may be arrays."""
     key = np.uint64(stream_key(seed, purpose))
+    client, position = np.broadcast_arrays(client, position)
+    if client.size <= BLOCK:
+        return _uniforms(key, client, position)
+    numbers = np.empty(client.shape)
+    step = max(BLOCK * len(client) // client.size, 1)
+    for start in range(0, len(client), step):
+        part = slice(start, start + step)
+        numbers[part] = _uniforms(key, client[part], position[part])
+    return numbers
+
+
+def _uniforms(key: np.uint64, client: NDArray[Any], position: NDArray[Any]) -> Floats:
+    """A block of them."""
     with np.errstate(over="ignore"):
-        lane = _mix(np.asarray(client).astype(np.uint64) * GOLDEN + key)
-        bits = _mix(lane + (np.asarray(position).astype(np.uint64) + np.uint64(1)) * GOLDEN)
+        lane = _mix(client.astype(np.uint64) * GOLDEN + key)
+        bits = _mix(lane + (position.astype(np.uint64) + np.uint64(1)) * GOLDEN)
     # The top 53 bits fill a double exactly.
     return np.asarray((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 

@@ -29,6 +29,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.memory = path / "clients"
+        self.vault = path / "server"
 
     # --- one process at a time -------------------------------------------------------------------------------------
 

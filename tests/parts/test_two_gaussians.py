@@ -66,15 +66,17 @@ def test_the_start_by_hand():
 
 def test_few_large_values_are_found_although_both_percentiles_are_low():
     values = torch.cat([torch.linspace(0, 0.1, 95), torch.linspace(5, 6, 5)])
+    assert fit_two_gaussians(values, steps=0).means.tolist() == pytest.approx([0.05, 5.5], abs=1e-6)
     fitted = fit_two_gaussians(values)
     assert fitted.means.tolist() == pytest.approx([0.05, 5.5], abs=1e-6)
     assert ((fitted.p_low(values) <= 0.5) == (values > 1)).all()
 
 
-def test_many_equal_values_are_no_obstacle():
-    values = torch.cat([torch.zeros(90), torch.full((10,), 5.0)])
+@pytest.mark.parametrize("low", [1, 10, 50, 90, 99])
+def test_many_equal_values_are_no_obstacle(low):
+    values = torch.cat([torch.zeros(low), torch.full((100 - low,), 5.0)])
     fitted = fit_two_gaussians(values)
-    assert fitted.flat.tolist() == pytest.approx([0, 5, 1e-6, 1e-6, 0.9, 0.1], abs=1e-12)
+    assert fitted.flat.tolist() == pytest.approx([0, 5, 1e-6, 1e-6, low / 100, 1 - low / 100], abs=1e-12)
 
 
 # --- against scikit-learn ---------------------------------------------------------------------------------------------
@@ -136,6 +138,13 @@ def test_many_at_once_equal_one_by_one(lengths, seed, more):
         assert torch.allclose(together[site].flat, alone.flat, rtol=0, atol=1e-12)
         assert together[site].collapsed == alone.collapsed
         assert torch.allclose(p_low[site, :length], alone.p_low(values[site, :length]), rtol=0, atol=1e-12)
+
+
+def test_every_site_stops_by_itself():
+    values = torch.rand(80, 40, generator=torch.Generator().manual_seed(0))
+    together = fit_many(values)
+    alone = torch.stack([fit_two_gaussians(row).flat for row in values])
+    assert torch.allclose(together.flat, alone, rtol=0, atol=1e-12)
 
 
 def test_the_order_of_values_hardly_matters_and_a_repeat_is_identical():
@@ -289,6 +298,15 @@ def test_the_guard_keeps_a_single_heap_whole():
     assert not fit_two_gaussians(one).collapsed
     assert fit_two_gaussians(one, guard_bic=True).collapsed
     assert not fit_two_gaussians(two_heaps(11), guard_bic=True).collapsed
+
+
+@pytest.mark.parametrize("gap", [1.0, 2.6, 3.0, 3.4, 4.0, 5.0])
+def test_the_guard_is_the_bayesian_information_criterion(gap):
+    values = two_heaps(13, low=60, high=40, gap=gap, spreads=(0.6, 0.6))
+    guarded = fit_two_gaussians(values, guard_bic=True, tolerance=1e-9, steps=1000)
+    table = values[:, None].numpy()
+    one, two = (GaussianMixture(k, random_state=0, tol=1e-9, max_iter=1000).fit(table).bic(table) for k in (1, 2))
+    assert bool(guarded.collapsed) == (one <= two)
 
 
 def test_results_are_float64_and_carry_no_gradient():

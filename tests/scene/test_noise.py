@@ -216,7 +216,7 @@ def test_matrix_follows_its_rows(tmp_path):
     np.save(tmp_path / "t.npy", matrix)
     base = ground(samples=8000, classes=4)
     for suffix in ("csv", "npy"):
-        given_labels = make_noise(f"constant:rate=1,flip=matrix,path={tmp_path / 't'}.{suffix}").apply(base).given
+        given_labels = make_noise(f"constant:rate=1,flip=matrix,file={tmp_path / 't'}.{suffix}").apply(base).given
         found = np.zeros((4, 4))
         np.add.at(found, (base.true, given_labels), 1 / 2000)
         assert (found[matrix == 0] == 0).all()
@@ -227,7 +227,7 @@ def test_matrix_follows_its_rows(tmp_path):
 def test_a_bad_matrix_is_a_data_error(tmp_path, content):
     (tmp_path / "t.csv").write_text(content)
     with pytest.raises(DataError, match=r"t\.csv"):
-        make_noise(f"constant:rate=1,flip=matrix,path={tmp_path / 't.csv'}").apply(ground(classes=3))
+        make_noise(f"constant:rate=1,flip=matrix,file={tmp_path / 't.csv'}").apply(ground(classes=3))
 
 
 def test_mixed_has_two_kinds_of_clients():

@@ -11,8 +11,10 @@ from hypothesis import strategies as some
 
 from fedwinnow import catalogue
 from fedwinnow.errors import DataError, FedwinnowError, UsageError
-from fedwinnow.scene.holdings import Holdings, rank_within
+from fedwinnow.scene.holdings import Holdings, rank_within, smallest_within
 from fedwinnow.scene.partition import Partition, Population
+from fedwinnow.scene.partitions.overlapping import first_of_equals
+from fedwinnow.scene.partitions.skewed import number_texts
 
 DISJOINT = [
     "iid",
@@ -235,3 +237,30 @@ def test_rank_within_by_hand():
 def test_alpha_infinity_reads_back():
     rule = catalogue.make("partitions", "dirichlet:alpha=inf")
     assert math.isinf(catalogue.make("partitions", str(rule)).values()["alpha"])
+
+
+@given(
+    some.lists(some.text(some.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12), min_size=1)
+)
+def test_sites_are_numbered_in_alphabetical_order(texts):
+    sites = np.array(texts)
+    assert number_texts(sites).tolist() == np.unique(sites, return_inverse=True)[1].tolist()
+
+
+@given(
+    some.lists(some.tuples(some.integers(0, 5), some.integers(0, 9)), min_size=1, max_size=60),
+    some.lists(some.floats(0, 1), min_size=6, max_size=6),
+)
+def test_the_smallest_of_each_group_are_found_whatever_the_ties(pairs, shares):
+    groups = np.array([group for group, _ in pairs])
+    luck = np.array([tenth / 10 for _, tenth in pairs])
+    wanted = np.floor(np.bincount(groups, minlength=6) * np.array(shares)).astype(np.int64)
+    chosen = smallest_within(groups, luck, wanted)
+    assert chosen.tolist() == (rank_within(groups, luck) < wanted[groups]).tolist()
+    assert np.bincount(groups[chosen], minlength=6).tolist() == wanted.tolist()
+
+
+@given(some.lists(some.integers(0, 9)), some.sampled_from([1, 2**40, 2**58]))
+def test_of_equal_numbers_the_first_counts(numbers, scale):
+    expected = [number not in numbers[:place] for place, number in enumerate(numbers)]
+    assert first_of_equals(np.array(numbers, np.int64) * scale).tolist() == expected

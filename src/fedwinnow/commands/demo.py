@@ -32,5 +32,5 @@ class Demo(Flags):
         show_scene(scene, console)
         console.print("\nLook at the pictures:")
         for path in pictures:
-            console.print(f"  {path}")
+            console.print(f"  {path}", markup=False)
         return 0

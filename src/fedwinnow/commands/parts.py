@@ -71,9 +71,10 @@ def option_table(entry: catalogue.Entry) -> Table:
 
     table = Table("option", "default", "allowed", "meaning", box=None, pad_edge=False, header_style="dim")
     for option in entry.options:
+        presets = ", ".join(f"{name}: {value}" for name, value in (option.presets or {}).items())
         notes = ", ".join(filter(None, [option.symbol and f"symbol {option.symbol}", option.source]))
         meaning = escape(option.sentence) + (f" [dim]({escape(notes)})[/]" if notes else "")
-        table.add_row(f"[bold]{option.name}[/]", escape(option.default), escape(option.type), meaning)
+        table.add_row(f"[bold]{option.name}[/]", escape(presets or option.default), escape(option.type), meaning)
     return table
 
 

@@ -40,6 +40,8 @@ class Make(Flags):
 
     def run(self) -> int:
         """Make, save and show."""
+        from rich.markup import escape
+
         from fedwinnow.scene.files import describe_scene
         from fedwinnow.scene.scene import Scene
         from fedwinnow.scene.show import show_scene
@@ -56,7 +58,8 @@ class Make(Flags):
         self.emit({"folder": str(self.out), **describe_scene(scene)})
         console = self.console()
         show_scene(scene, console)
-        console.print(f"\nwritten to [bold]{self.out}[/]; pictures: fedwinnow scene draw {self.out}")
+        place = escape(str(self.out))
+        console.print(f"\nwritten to [bold]{place}[/]; pictures: fedwinnow scene draw {place}")
         return 0
 
 
@@ -75,6 +78,8 @@ class Show(Flags):
         from fedwinnow.scene.scene import Scene
         from fedwinnow.scene.show import show_scene
 
+        if self.limit < 0:
+            raise UsageError(f"--limit {self.limit} was given; allowed: 0 or more.")
         scene = Scene.load(self.folder)
         self.emit(describe_scene(scene))
         show_scene(scene, self.console(), limit=self.limit)
@@ -100,7 +105,7 @@ class Draw(Flags):
         pictures = draw_scene(Scene.load(self.folder), self.out or self.folder, self.format)
         self.emit([str(path) for path in pictures])
         for path in pictures:
-            self.console().print(str(path))
+            self.console().print(str(path), markup=False)
         return 0
 
 
@@ -122,7 +127,7 @@ class Export(Flags):
             raise UsageError(f"--out {self.out} was given; allowed: a file that ends in .npz or .csv.")
         export_scene(Scene.load(self.folder), self.out)
         self.emit({"file": str(self.out)})
-        self.console().print(str(self.out))
+        self.console().print(str(self.out), markup=False)
         return 0
 
 

@@ -86,6 +86,7 @@ class Player:
             weights=model.payload(),
             model=model,
             trusted=stage.trusted,
+            vault=Memory(folder.vault),
         )
         self.costs = dict.fromkeys(COSTS, 0.0)
         self.done = 0
@@ -138,6 +139,8 @@ class Player:
         self.costs |= facts["costs"]
         self.federation.memory.versions = {int(client): name for client, name in facts["memory"].items()}
         self.federation.memory.prune()
+        self.server.vault.versions = {int(client): name for client, name in facts["vault"].items()}
+        self.server.vault.prune()
         self.federation.ledger.entries = facts["ledger"]
         self.folder.keep_rounds(self.done)
 
@@ -181,10 +184,12 @@ class Player:
             "round": self.done,
             "costs": {key: value for key, value in self.costs.items() if key != "seconds"},
             "memory": {str(client): name for client, name in sorted(self.federation.memory.versions.items())},
+            "vault": {str(client): name for client, name in sorted(self.server.vault.versions.items())},
             "ledger": self.federation.ledger.entries,
         }
         self.folder.save_state(self.server.model, self.server.weights, self.server.state, facts)
         self.federation.memory.prune()
+        self.server.vault.prune()
 
     def finish(self) -> dict[str, Any]:
         """The verdicts, the summary and the tables."""

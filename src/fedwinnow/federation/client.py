@@ -82,6 +82,10 @@ class Client:
             for array in self.features.stream(rows.numpy() for rows in batches):
                 yield torch.from_numpy(array)
 
+    def example(self) -> Tensor:
+        """One stored sample: the shape of what a model takes."""
+        return next(iter(self.stored([torch.zeros(1, dtype=torch.int64)])))
+
     def plain(self, stored: Tensor) -> Tensor:
         """A model's input without any random view."""
         return self.input_step(stored)
@@ -98,28 +102,34 @@ class Client:
         self,
         objective: Objective,
         *,
-        rows: Tensor | None = None,
+        rows: Tensor | Callable[[], Tensor] | None = None,
         epochs: int | None = None,
+        labels: Tensor | None = None,
         model: FlatModel | None = None,
     ) -> None:
-        """Train on the given rows (all by default): the only training loop."""
+        """Train on the given rows (all by default), with the given labels (or others): the only training loop.
+
+        Rows may also be a function, which is asked before each epoch.
+        """
         model = self.model if model is None else model
         step = self.optimizer.start(model.weights[: model.trainable], model.gradient)
-        model.module.train()
         for _ in range(self.training.epochs if epochs is None else epochs):
-            batches = list(self.batches(rows))
+            batches = list(self.batches(rows() if callable(rows) else rows))
+            model.module.train()
             for batch, stored in zip(batches, self.stored(batches), strict=True):
                 model.gradient.zero_()
-                self.loss_of(objective, batch, stored, model).backward()  # type: ignore[no-untyped-call]
+                self.loss_of(objective, batch, stored, labels, model).backward()  # type: ignore[no-untyped-call]
                 if self.training.clip is not None:
                     clip_norm(model.gradient, self.training.clip)
                 step()
                 self.forward_samples += len(batch)
                 self.backward_samples += len(batch)
 
-    def loss_of(self, objective: Objective, batch: Tensor, stored: Tensor, model: FlatModel) -> Tensor:
+    def loss_of(
+        self, objective: Objective, batch: Tensor, stored: Tensor, labels: Tensor | None, model: FlatModel
+    ) -> Tensor:
         """The loss of one batch, with the care that half precision and a batch of one sample need."""
-        given = self.given[batch.to(self.given.device)]
+        given = (self.given if labels is None else labels)[batch.to(self.given.device)]
         if self.half_precision:
             with torch.autocast("cuda", dtype=torch.bfloat16):
                 return objective(batch, self.view(stored), given)
@@ -133,12 +143,15 @@ class Client:
         """Mixed precision pays on a GPU only."""
         return self.training.mixed_precision and self.model.device.type == "cuda"
 
-    def predict(self, *, rows: Tensor | None = None, model: FlatModel | None = None) -> Tensor:
-        """The logits of the rows (all by default), in order, without random views and without gradients."""
+    def predict(
+        self, *, rows: Tensor | None = None, model: FlatModel | None = None, views: bool | None = False
+    ) -> Tensor:
+        """The logits of the rows (all by default), in order, without gradients; random views only where asked for."""
         model = self.model if model is None else model
         chosen = torch.arange(len(self)) if rows is None else rows.cpu()
         self.forward_samples += len(chosen)
-        return score(model, self.stored(list(torch.split(chosen, scoring_batch(model)))), self.plain, self.classes)
+        batches = list(torch.split(chosen, scoring_batch(model)))
+        return score(model, self.stored(batches), self.view if views else self.plain, self.classes)
 
 
 def score(model: FlatModel, stored: Iterator[Tensor], plain: Callable[[Tensor], Tensor], classes: int) -> Tensor:

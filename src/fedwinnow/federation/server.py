@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from fedwinnow.federation.flat import FlatModel
+from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.payload import Payload
 from fedwinnow.randomness import stream_key, uniforms
 
@@ -29,6 +31,7 @@ class Server:
     round: int = 0  # 1, 2, ... while a round is played
     state: Payload = field(default_factory=dict)  # the method's memory; it is in the checkpoint
     trusted: tuple[torch.Tensor, torch.Tensor] | None = None  # stored samples and labels, where the user gave some
+    vault: Memory = field(default_factory=lambda: Memory(Path("vault")))  # what it keeps of each client, on disk
     notes: dict[str, Any] = field(default_factory=dict)  # goes into this round's line of rounds.jsonl
 
     @property
@@ -41,6 +44,26 @@ class Server:
         pool = np.asarray(self.available if among is None else among)
         luck = uniforms(self.seed, "participants", self.round, pool)
         return sorted(pool[np.argsort(luck, kind="stable")][: self.per_round if count is None else count].tolist())
+
+    @property
+    def rounds_per_pass(self) -> int:
+        """How many ordinary rounds it takes to visit every client once."""
+        return -(-len(self.available) // self.per_round)
+
+    def turn(self, index: int) -> list[int]:
+        """The clients of the index-th round (0, 1, ...) of a stage in which a pass visits everybody exactly once."""
+        number, block = divmod(index, self.rounds_per_pass)
+        pool = np.asarray(self.available)
+        order = pool[np.argsort(uniforms(self.seed, "pass", number, pool), kind="stable")]
+        return [int(client) for client in order[block * self.per_round : (block + 1) * self.per_round]]
+
+    def remember(self, client: int, payload: Payload) -> None:
+        """Keep something of one client, for example its last model; on disk, because there may be many."""
+        self.vault.accept(client, self.vault.write(client, self.round, 0, payload))
+
+    def recall(self, client: int) -> Payload:
+        """What was kept of a client; nothing before its first visit."""
+        return self.vault.read(self.vault.versions.get(client))
 
     def generator(self, purpose: str) -> torch.Generator:
         """Random numbers for the server's own use in this round."""

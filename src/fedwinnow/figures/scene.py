@@ -43,7 +43,7 @@ def draw_bubbles(scene: Scene, path: Path) -> Path:
 def draw_rates(scene: Scene, path: Path) -> Path:
     """How wrong each client is: realised as bars, nominal as marks."""
     who = np.arange(scene.clients)
-    with picture(path, min(4 + 0.18 * scene.clients, 14), 3) as (_, axes):
+    with picture(path, min(4 + 0.18 * scene.clients, 14), 3.2) as (figure, axes):
         axes.bar(who, np.nan_to_num(100 * scene.realised), color=ORANGE, width=0.8, label="realised")
         if not np.isnan(scene.nominal).all():
             axes.plot(who, 100 * scene.nominal, "_", color="black", markersize=8, label="nominal")
@@ -56,7 +56,7 @@ def draw_rates(scene: Scene, path: Path) -> Path:
         axes.set_xlim(-0.7, scene.clients - 0.3)
         if scene.clients <= MOST_LABELS:
             axes.set_xticks(who)
-        axes.legend(frameon=False, loc="upper left", ncols=3)
+        figure.legend(frameon=False, loc="outside lower center", ncols=3)
     return path
 
 

@@ -264,10 +264,7 @@ def quantile_start(data: Tensor, present: Tensor, limits: Limits) -> Tensor:
     Without the moving, a site with few wrong labels would start with both means among its clean values and stay there.
     """
     ascending, count = padded_last(data, present), present.sum(-1)
-    low, high = quantile(ascending, count, 0.2), quantile(ascending, count, 0.8)
-    smallest, largest = quantile(ascending, count, 0.0), quantile(ascending, count, 1.0)
-    tied = high - low <= 1e-6 * (largest - smallest)
-    border = torch.where(tied, smallest + largest, low + high).unsqueeze(-1) / 2
+    border = (quantile(ascending, count, 0.2) + quantile(ascending, count, 0.8)).unsqueeze(-1) / 2
     sums = functional.pad(torch.where(ascending.isfinite(), ascending, 0.0).cumsum(-1), (1, 0))
     below = torch.zeros_like(count).unsqueeze(-1)
     for _ in range(LLOYD_STEPS):

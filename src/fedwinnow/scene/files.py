@@ -58,8 +58,9 @@ def save_scene(scene: Scene, folder: Path) -> None:
         with replacing(folder / "scene.npz") as stream:
             np.savez_compressed(stream, allow_pickle=False, **arrays)
         write_text(folder / "scene.json", json.dumps(describe_scene(scene), indent=1) + "\n")
-    except OSError as problem:
-        raise DataError(f"{folder}: the scene cannot be written: {problem.strerror or problem}") from None
+    except (OSError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else problem
+        raise DataError(f"{folder}: the scene cannot be written: {reason}") from None
 
 
 def load_scene(folder: Path) -> Scene:
@@ -84,10 +85,11 @@ def load_scene(folder: Path) -> Scene:
             kinds=tuple(str(client["kind"]) for client in clients),
             site_names=tuple(str(client["site"]) for client in clients),
         )
-        recorded = text["hash"]
+        same = text["hash"] == scene.hash and len(scene.nominal) == scene.clients
+        same = same and int(scene.given.max(initial=0)) < scene.classes
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise DataError(f"{folder / 'scene.json'}: not a scene of ours ({problem!r}).") from None
-    if recorded != scene.hash or len(scene.nominal) != scene.clients:
+    if not same:
         raise DataError(f"{folder}: scene.npz and scene.json do not belong together (their hashes differ).")
     return scene
 
@@ -96,7 +98,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise DataError(f"{path}: cannot be read: {problem}") from None
     if not isinstance(found, dict):
         raise DataError(f"{path}: not a JSON object.")

@@ -18,7 +18,7 @@ from fedwinnow.data.dataset import Dataset, Samples
 from fedwinnow.errors import UsageError, unknown
 from fedwinnow.options import Part, build, format_spec, option
 from fedwinnow.randomness import Floats, Integers, uniforms
-from fedwinnow.scene.holdings import Holdings, rank_within
+from fedwinnow.scene.holdings import Holdings, rank_within, smallest_within
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
@@ -124,15 +124,17 @@ class RateNoise(Noise):
                 raise UsageError(f"{self}: flip '{flip.name}' prefers some samples, so it needs select=exact.")
             return np.asarray(luck < rates[client])
         if select == "exact":
-            groups, share = client, rates[client]
-            sizes = ground.holdings.sizes[client]
+            groups, share, sizes = client, rates, ground.holdings.sizes
         else:
             if len(np.unique(rates)) > 1:
                 raise UsageError(f"{self}: select={select} needs one rate for all clients; use constant:rate=...")
             groups = ground.true if select == "per_class" else np.zeros_like(client)
-            share, sizes = rates[client], np.bincount(groups)[groups]
+            share, sizes = rates[:1], np.bincount(groups)
         # The small number keeps 0.29 x 100 at 29 although floating point says 28.999...
-        return np.asarray(rank_within(groups, luck) < np.floor(share * sizes + 1e-9))
+        wanted = np.floor(share * sizes + 1e-9).astype(np.int64)
+        return (
+            rank_within(groups, luck) < wanted[groups] if flip.weighs_samples else smallest_within(groups, luck, wanted)
+        )
 
     def rule(self) -> str:
         """The rate rule in words."""

@@ -34,10 +34,6 @@ class Population:
 class Partition(Part):
     """Base of every partition."""
 
-    def clients_of(self, population: Population) -> int:
-        """How many clients there will be; only a site column decides this itself."""
-        return population.clients
-
     @abstractmethod
     def split(self, population: Population) -> Holdings:
         """Deal the samples out."""
@@ -69,6 +65,7 @@ class UnevenPartition(Partition):
         return "Use fewer clients or a smaller minimum. "
 
     def split(self, population: Population) -> Holdings:
+        need_clients(self, population)
         return self.search(population) or self.give_up(population)
 
     def search(self, population: Population, tries: int = TRIES) -> Holdings | None:

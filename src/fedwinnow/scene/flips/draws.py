@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -90,7 +91,7 @@ class Matrix(Flip):
     """
 
     name: ClassVar[str] = "matrix"
-    path: Path = option(..., "A CSV file without header, or a .npy file, with C rows and C columns; rows sum to 1.")
+    file: Path = option(..., "A CSV file without header, or a .npy file, with C rows and C columns; rows sum to 1.")
 
     def flip(self, ground: Ground, wrong: Wrong) -> Integers:
         cumulative = np.cumsum(self.read(ground.classes), axis=1)
@@ -105,25 +106,25 @@ class Matrix(Flip):
     def read(self, classes: int) -> Floats:
         """The matrix, checked."""
         try:
-            if self.path.suffix == ".npy":
-                matrix = np.load(self.path, allow_pickle=False).astype(np.float64)
+            if self.file.suffix == ".npy":
+                matrix = np.load(self.file, allow_pickle=False).astype(np.float64)
             else:
-                lines = self.path.read_text(encoding="utf-8-sig").split()
+                lines = filter(str.strip, self.file.read_text(encoding="utf-8-sig").splitlines())
                 matrix = np.array([[float(cell) for cell in line.split(",")] for line in lines])
-        except (OSError, ValueError, TypeError, EOFError) as problem:
-            raise DataError(f"{self.path}: the transition matrix cannot be read: {problem}") from None
+        except (OSError, ValueError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as problem:
+            raise DataError(f"{self.file}: the transition matrix cannot be read: {problem}") from None
         if matrix.shape != (classes, classes):
-            raise DataError(f"{self.path}: the shape is {matrix.shape}; allowed: {classes} rows and columns.")
+            raise DataError(f"{self.file}: the shape is {matrix.shape}; allowed: {classes} rows and columns.")
         bad = np.flatnonzero((matrix < 0).any(axis=1) | ~(np.abs(matrix.sum(axis=1) - 1) < 1e-6))
         if len(bad):
             raise DataError(
-                f"{self.path}, row {bad[0] + 1}: sums to {matrix[bad[0]].sum():g}; "
+                f"{self.file}, row {bad[0] + 1}: sums to {matrix[bad[0]].sum():g}; "
                 f"allowed: probabilities from 0 to 1 that sum to 1."
             )
         return np.asarray(matrix)
 
     def describe(self) -> str:
-        return f"labels drawn from the transition matrix {self.path.name}"
+        return f"labels drawn from the transition matrix {self.file.name}"
 
 
 @dataclass(frozen=True)

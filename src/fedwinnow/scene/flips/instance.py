@@ -34,7 +34,7 @@ class Instance(Flip):
     weighs_samples: ClassVar[bool] = True
     annotator: str | None = option(None, "The annotator's model; none: mlp for rows, lenet for images, text for text.")
     epochs: int = option(5, "Epochs of annotator training; many make it too sure of itself.", at_least=0)
-    lr: float = option(0.001, "Learning rate (Adam).", above=0)
+    lr: float = option(0.001, "Learning rate (Adam).", above=0, at_most=1)
     batch: int = option(32, "Batch size.", at_least=1)
 
     def prepare(self, ground: Ground, rates: Floats) -> Ground:

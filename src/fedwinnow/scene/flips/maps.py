@@ -133,7 +133,7 @@ class Asymmetric(MapFlip):
         if name is None:
             raise UsageError(
                 f"flip 'asymmetric' knows no conventional map for {ground.data_name}. Use flip=asymmetric_cyclic, "
-                f"flip=pair, your own flip=matrix,path=..., or force one with map=mnist|cifar10|cifar100."
+                f"flip=pair, your own flip=matrix,file=..., or force one with map=mnist|cifar10|cifar100."
             )
         targets = targets_of(name)
         if len(targets) != ground.classes:
@@ -154,7 +154,7 @@ class AsymmetricCyclic(MapFlip):
     block: int | None = option(None, "Classes per block; none: 5 where there are 100 classes, else all.", at_least=2)
 
     def targets(self, ground: Ground) -> Integers:
-        block = self.block or (5 if ground.classes == 100 else ground.classes)
+        block = min(self.block or (5 if ground.classes == 100 else ground.classes), ground.classes)
         own = np.arange(ground.classes)
         start = own // block * block
         # The last block may be shorter than the others.

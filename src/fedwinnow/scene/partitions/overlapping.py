@@ -28,6 +28,8 @@ class FedLsr(Partition):
         if self.classes > population.classes:
             raise UsageError(f"{self}: there are only {population.classes} classes; allowed: at most that many.")
         size = self.size or len(population) // population.clients
+        if size > len(population):
+            raise DataError(f"{self}: there are only {len(population)} samples; allowed: size of at most that.")
         counts = np.bincount(population.labels, minlength=population.classes)
         client, label = np.divmod(np.arange(population.clients * population.classes), population.classes)
         takes = np.minimum(self.wanted(population, size).ravel(), counts[label])
@@ -81,10 +83,7 @@ def draw_without_repeat(seed: int, counts: Integers, takes: Integers) -> tuple[I
     tries = np.where(few & (takes > 0), takes + 2 * takes**2 // np.maximum(counts, 1) + 8, 0)
     lane, place = enumerate_lanes(lanes, tries)
     drawn = (uniforms(seed, "partition draw", lane, place) * counts[lane]).astype(np.int64)
-    # Of the numbers that one lane drew twice, the first counts.
-    order = np.argsort(lane * (int(counts.max()) + 1) + drawn, kind="stable")
-    first = np.ones(len(lane), bool)
-    first[order[1:]] = (np.diff(lane[order]) != 0) | (np.diff(drawn[order]) != 0)
+    first = first_of_equals(lane * (int(counts.max()) + 1) + drawn)  # of a number drawn twice
     lane, drawn = lane[first], drawn[first]
     found = np.bincount(lane, minlength=len(counts))
     enough = few & (found >= takes)
@@ -93,6 +92,21 @@ def draw_without_repeat(seed: int, counts: Integers, takes: Integers) -> tuple[I
     whole, number = enumerate_lanes(lanes[~enough], counts[~enough])
     taken = rank_within(whole, uniforms(seed, "partition draw", whole, number)) < takes[whole]
     return np.concatenate([lane[keep], whole[taken]]), np.concatenate([drawn[keep], number[taken]])
+
+
+def first_of_equals(numbers: Integers) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Whether each number has not occurred before."""
+    first = np.ones(len(numbers), bool)
+    bits = len(numbers).bit_length()
+    if int(numbers.max(initial=0)).bit_length() + bits < 63:
+        # Number and place in one, because sorting is faster than finding an order.
+        both = np.sort((numbers << bits) | np.arange(len(numbers)))
+        again = np.flatnonzero(np.diff(both >> bits) == 0) + 1
+        first[both[again] & ((1 << bits) - 1)] = False
+    else:
+        order = np.argsort(numbers, kind="stable")
+        first[order[1:]] = np.diff(numbers[order]) != 0
+    return first
 
 
 def enumerate_lanes(lanes: Integers, lengths: Integers) -> tuple[Integers, Integers]:

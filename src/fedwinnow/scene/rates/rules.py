@@ -134,16 +134,16 @@ class PerClient(RateNoise):
     def read(self, clients: int) -> Floats:
         """The rates in the order of the clients; each client once."""
         try:
-            lines = self.path.read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as problem:
+            reader = csv.reader(self.path.read_text(encoding="utf-8-sig").splitlines())
+            table = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if "".join(row).strip()]
+        except (OSError, UnicodeDecodeError, csv.Error) as problem:
             raise DataError(f"{self.path}: the rates cannot be read: {problem}") from None
-        table = [[cell.strip() for cell in row] for row in csv.reader(line for line in lines if line.strip())]
-        if table and table[0] == ["client", "rate"]:
+        if table and table[0][1] == ["client", "rate"]:
             table = table[1:]
-        elif all(len(row) == 1 for row in table):
-            table = [[str(number), row[0]] for number, row in enumerate(table)]
+        elif all(len(row) == 1 for _, row in table):
+            table = [(line, [str(number), row[0]]) for number, (line, row) in enumerate(table)]
         rates = np.full(clients, np.nan)
-        for line, row in enumerate(table, start=1):
+        for line, row in table:
             try:
                 number, rate = row
                 rates[range(clients)[int(number)] if int(number) >= 0 else clients] = float(rate)

@@ -1,0 +1,1 @@
+"""How fast things are, measured on the machine at hand: `python -m benchmarks [NAME] [--write]`."""

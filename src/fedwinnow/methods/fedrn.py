@@ -1,0 +1,212 @@
+"""FedRN: k reliable neighbours lend their models; together they judge which of a client's samples are clean.
+
+Kim, Shin, Jang, Song, Yun: FedRN: Exploiting k-Reliable Neighbors Towards Robust Federated Learning, CIKM 2022.
+
+| symbol | field | | symbol | field |
+|---|---|---|---|---|
+| k | neighbours | | α | alpha |
+| warm-up rounds | warm_up | | | |
+
+Reliability of a neighbour is its data expertise (training accuracy) and its similarity (outputs on one shared Gaussian
+input). Each of the k + 1 models gives a mixture of two Gaussians over the client's losses; their weighted mean decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedwinnow.federation.client import Client
+from fedwinnow.federation.flat import FlatModel
+from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
+from fedwinnow.federation.payload import Exposure, Payload
+from fedwinnow.federation.server import Server
+from fedwinnow.options import option
+from fedwinnow.parts.head import tune_head
+from fedwinnow.parts.sample_losses import sample_losses
+from fedwinnow.parts.two_gaussians import fit_two_gaussians
+from fedwinnow.randomness import stream_key
+
+
+@dataclass(frozen=True)
+class FedRn(Method):
+    """Clean samples by an ensemble of the client's own last model and those of its k most reliable neighbours."""
+
+    name: ClassVar[str] = "fedrn"
+    citation: ClassVar[str] = "Kim et al., FedRN: Exploiting k-Reliable Neighbors, CIKM 2022"
+    stages: ClassVar[tuple[str, ...]] = ("warm_up", "neighbours")
+    exposes: ClassVar[dict[str, Exposure]] = {
+        "weights": "model",
+        "counters": "model",
+        "samples": "client",
+        "accuracy": "client",
+        "output": "model",
+    }
+
+    preset: Literal["paper", "code"] = option("paper", "Follow the paper, or its released code where they differ.")
+    neighbours: int = option(2, "Reliable neighbours.", symbol="k", at_least=0)
+    alpha: float = option(0.6, "Weight of expertise against similarity.", symbol="α", at_least=0, at_most=1)
+    warm_up: int | None = option(None, "Rounds of plain FedAvg first; none: a fifth of all, as 100 of 500.", at_least=0)
+    target_model: Literal["last_local", "global"] = option(
+        "last_local", "The client's own judge: its last local model, or the global model."
+    )
+    similarity: Literal["softmax", "logits"] | None = option(
+        None, "Compare probabilities or logits.", presets={"paper": "softmax", "code": "logits"}
+    )
+    normalise: bool | None = option(
+        None, "Map losses to 0..1 before the mixture.", presets={"paper": False, "code": True}
+    )
+    fine_tune: bool = option(True, "Tune the neighbours' heads on the auxiliary set (ablation).")
+    choose_by: Literal["reliable", "random"] = option("reliable", "How neighbours are chosen (ablation).")
+    ensemble: Literal["reliability", "uniform"] = option("reliability", "How the k + 1 judges are weighted.")
+
+    scoring_views: bool | None = option(
+        None, "Score samples on random views, as in training.", presets={"paper": False, "code": True}
+    )
+
+    # --- the server's half -----------------------------------------------------------------------------------------
+
+    def start(self, server: Server) -> None:
+        server.state["accuracy"] = torch.full((server.clients,), torch.nan, dtype=torch.float64)
+        server.state["output"] = torch.zeros(server.clients, server.classes)
+        # One Gaussian input for everybody, made on site from this number.
+        server.state["input_seed"] = torch.tensor([stream_key(server.seed, "shared input") & (2**62 - 1)])
+
+    def warm_up_rounds(self, server: Server) -> int:
+        """Rounds before neighbours help."""
+        return round(server.rounds / 5) if self.warm_up is None else self.warm_up
+
+    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
+        early = server.round <= self.warm_up_rounds(server)
+        server.note(stage="warm_up" if early else "neighbours")
+        ask = "train_plainly" if early else "train"
+        replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
+        self.merge(server, replies)
+
+    def send(self, server: Server, client: int) -> Payload:
+        payload = {**server.weights, "input_seed": server.state["input_seed"]}
+        if server.round <= self.warm_up_rounds(server) or torch.isnan(server.state["accuracy"][client]):
+            return payload
+        members, reliability = self.reliable(server, client)
+        for place, neighbour in enumerate(members):
+            payload |= {f"neighbour{place}.{key}": value for key, value in server.recall(neighbour).items()}
+        return payload | {"reliability": reliability}
+
+    def reliable(self, server: Server, client: int) -> tuple[list[int], Tensor]:
+        """The k most reliable neighbours and R'(c, n), the client itself first (eqs. 3-5, 7)."""
+        accuracy = server.state["accuracy"]
+        seen = (~torch.isnan(accuracy)).nonzero().flatten()
+        expertise = zero_to_one(accuracy[seen])  # eq. (4)
+        outputs = server.state["output"][seen].double()
+        own = int((seen == client).nonzero())
+        likeness = functional.cosine_similarity(outputs, outputs[own : own + 1])  # eq. (5)
+        others = torch.arange(len(seen)) != own
+        similarity = torch.ones(len(seen), dtype=torch.float64)  # Sim(c, c) = 1
+        similarity[others] = zero_to_one(likeness[others])
+        reliability = self.alpha * expertise + (1 - self.alpha) * similarity  # eq. (3)
+        ranked = reliability.clone()
+        if self.choose_by == "random":
+            ranked = torch.rand(len(seen), generator=server.generator(f"neighbours {client}"), dtype=torch.float64)
+        ranked[own] = -torch.inf
+        best = ranked.argsort(descending=True, stable=True)[: min(self.neighbours, len(seen) - 1)]
+        chosen = torch.cat([torch.tensor([own]), best])
+        weights = reliability[chosen] if self.ensemble == "reliability" else torch.ones(len(chosen)).double()
+        weights = weights if float(weights.sum()) > 0 else torch.ones_like(weights)
+        return seen[best].tolist(), weights / weights.sum()
+
+    def merge(self, server: Server, replies: Replies) -> None:
+        def noting() -> Replies:
+            for client, reply in replies:
+                server.state["accuracy"][client] = reply["accuracy"].double().item()
+                server.state["output"][client] = reply["output"]
+                server.remember(client, {key: reply[key] for key in ("weights", "counters") if key in reply})
+                yield client, reply
+
+        super().merge(server, noting())
+
+    # --- the client's half -----------------------------------------------------------------------------------------
+
+    def train_plainly(self, client: Client, got: Payload) -> Payload:
+        """Warm-up: FedAvg, and what the server needs to rate this client."""
+        super().train(client, got)
+        return self.report(client, got)
+
+    def train(self, client: Client, got: Payload) -> Payload:
+        clean = self.p_clean(client, got) > 0.5  # eq. (8), fixed for the round
+        if not clean.any():
+            clean = torch.ones_like(clean)
+        client.note(selected=clean)
+        client.model.load(got)
+        rows = clean.nonzero().flatten().cpu()
+        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), rows=rows)
+        return self.report(client, got)
+
+    def report(self, client: Client, got: Payload) -> Payload:
+        """The trained model, its accuracy on the given labels and its output on the shared input."""
+        reply = self.reply(client)
+        client.state["last"] = reply["weights"]
+        if "counters" in reply:
+            client.state["last_counters"] = reply["counters"]
+        accuracy = (client.predict(views=self.scoring_views).argmax(1) == client.given).double().mean()
+        return reply | {"accuracy": accuracy.cpu().reshape(1), "output": self.output(client, got)}
+
+    def output(self, client: Client, got: Payload) -> Tensor:
+        """The model's answer to the one Gaussian input that all clients share (eq. 5)."""
+        generator = torch.Generator().manual_seed(int(got["input_seed"]))
+        example = torch.zeros_like(client.plain(client.example()))  # only its shape: no sample is used
+        if example.is_floating_point():
+            example = torch.randn(example.shape, generator=generator).to(example.device)
+        client.model.module.eval()
+        with torch.inference_mode():
+            logits = client.model.module(example)[0].clone()
+        output: Tensor = logits.softmax(0) if self.similarity == "softmax" else logits
+        return output.cpu()
+
+    def p_clean(self, client: Client, got: Payload) -> Tensor:
+        """eq. (7): the clean probabilities of the own model and the neighbours, weighted by reliability."""
+        own = self.own_model(client, got)
+        own_clean = self.posterior(client, own)
+        if "reliability" not in got:
+            return own_clean  # never rated: the client is on its own
+        auxiliary = own_clean > 0.5  # eq. (9)
+        rows = (auxiliary if auxiliary.any() else torch.ones_like(auxiliary)).nonzero().flatten().cpu()
+        total = got["reliability"][0] * own_clean.cpu()
+        for place in range(len(got["reliability"]) - 1):
+            client.model.load(got, f"neighbour{place}.")
+            if self.fine_tune:
+                tune_head(client, client.model, rows)
+            total += got["reliability"][place + 1] * self.posterior(client, client.model).cpu()
+        return total.to(client.given.device)
+
+    def own_model(self, client: Client, got: Payload) -> FlatModel:
+        """The target's own judge: its last local model where it has one."""
+        last = {"weights": client.state["last"]} if "last" in client.state else {}
+        if last and self.target_model == "last_local":
+            client.model.load(last | {"counters": client.state.get("last_counters", torch.zeros(0))})
+        else:
+            client.model.load(got)
+        return client.model
+
+    def posterior(self, client: Client, model: FlatModel) -> Tensor:
+        """eq. (6): the probability of the small-loss component under one model."""
+        losses = sample_losses(client.predict(model=model, views=self.scoring_views), client.given)
+        return fit_two_gaussians(losses, normalise=bool(self.normalise)).p_low(losses)
+
+    def judge(self, client: Client, got: Payload) -> Verdict:
+        """The ensemble itself; the suggestion comes from the global model."""
+        p_wrong = 1.0 - self.p_clean(client, got)
+        client.model.load(got)
+        return Verdict(p_wrong, client.predict().argmax(1))
+
+
+def zero_to_one(values: Tensor) -> Tensor:
+    """Min-max; values that are all equal are all 1."""
+    if not len(values):
+        return values
+    low, high = values.min(), values.max()
+    return (values - low) / (high - low) if float(high - low) > 1e-12 else torch.ones_like(values)

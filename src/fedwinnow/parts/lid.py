@@ -1,0 +1,25 @@
+"""Local intrinsic dimensionality: how many directions a sample's neighbours spread into."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+EPSILON = 1e-6
+
+
+def local_intrinsic_dimensionality(points: Tensor, neighbours: int = 20) -> Tensor:
+    """LID(x) = -k / sum_i log(r_i / (r_k + eps)) over the k nearest neighbours of each point, itself excluded.
+
+    With fewer points than neighbours all others are taken; a point that coincides with a neighbour has LID 0.
+    """
+    count = len(points)
+    near = min(neighbours, count - 1)
+    if near < 1:
+        return points.new_zeros(count, dtype=torch.float64)
+    exact = points.double()
+    distances = torch.cdist(exact, exact, compute_mode="donot_use_mm_for_euclid_dist")
+    distances.fill_diagonal_(torch.inf)
+    radii = distances.topk(near, largest=False).values.sort(dim=1).values
+    total = (radii / (radii[:, -1:] + EPSILON)).log().sum(1)
+    return torch.where(torch.isfinite(total) & (total < 0), -near / total, torch.zeros_like(total))

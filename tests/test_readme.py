@@ -1,0 +1,92 @@
+"""What the documents say works: every command shown is run, and nothing names a machine's own paths."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from fedwinnow.cli import main
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+# A comment in front of a block says what the block needs: `<!-- file: NAME -->` or `<!-- skipped: REASON -->`.
+BLOCK = re.compile(r"(?:<!-- (file|skipped): ([^>]+?) -->\n)?```(?:bash|console)\n(.*?)```", re.DOTALL)
+
+FILES = {
+    "patients.csv": "diagnosis,hospital,age\n"
+    + "".join(f"{'ill' if row % 3 else 'well'},{'north' if row % 2 else 'south'},{20 + row}\n" for row in range(40)),
+    "scene.toml": 'clients = 5\n[partition]\nkind = "dirichlet"\nalpha = 0.3\n',
+}
+
+
+def commands(document: Path) -> list[tuple[str, str]]:
+    """Every `fedwinnow` line of a document with the file it needs, those that are skipped left out."""
+    found = []
+    for kind, word, block in BLOCK.findall(document.read_text(encoding="utf-8")):
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.startswith("fedwinnow ") and kind != "skipped":
+                found.append((line, word if kind == "file" else ""))
+    return found
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_command_shown_works(document, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDWINNOW_DATA", raising=False)
+    for line, needed in commands(document):
+        if needed:
+            (tmp_path / needed).write_text(FILES[needed], encoding="utf-8")
+        with pytest.raises(SystemExit) as ended:
+            main(shlex.split(line)[1:])
+        assert ended.value.code == 0, f"{line}\n{capsys.readouterr().err}"
+
+
+def test_the_documents_show_commands():
+    """Guards the test above: a changed way of writing blocks must not leave it with nothing to run."""
+    assert len(commands(ROOT / "README.md")) >= 3
+    assert sum(len(commands(document)) for document in DOCUMENTS) >= 15
+
+
+def test_what_the_readme_says_the_demo_prints(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        main(["demo"])
+    printed = {line.rstrip() for line in capsys.readouterr().out.splitlines()}
+    excerpt = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[0]
+    assert {line.rstrip() for line in excerpt.splitlines()} - printed <= {"..."}
+
+
+def test_every_make_target_that_is_named_exists():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for document in DOCUMENTS:
+        for target in re.findall(r"(?:^|`)make ([a-z]+)", document.read_text(encoding="utf-8"), re.MULTILINE):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{document.name}: make {target}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_and_pictures_lead_somewhere(document):
+    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (document.parent / target).exists(), target
+
+
+def texts() -> list[Path]:
+    """The project's own text files."""
+    folders = ["src", "docs", "tests", "tools", "benchmarks", ".github", ".ci"]
+    inside = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    endings = {".py", ".md", ".toml", ".yml", ".txt", ".cff", ""}
+    own = [path for path in [*inside, *ROOT.glob("*")] if path.suffix in endings and path.name != ".git"]
+    return [path for path in own if path.is_file() and "__pycache__" not in path.parts]
+
+
+def test_the_project_speaks_of_no_machine_and_no_registry():
+    machine = re.compile(r"(?<![\w.])/" + r"(?:work|tmp)/")
+    registry = re.compile("py" + r"pi\.org|python" + "hosted|download" + r"\.pytorch\.org|ana" + r"conda\.org")
+    assert len(texts()) > 100
+    for path in texts():
+        text = path.read_text(encoding="utf-8")
+        assert not machine.search(text), path
+        assert not registry.search(text), path

@@ -1,0 +1,42 @@
+"""Draw the pictures of the documentation again: `python tools/draw_docs.py`. Needs no data but `digits`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PIL import Image
+
+from fedwinnow.figures.scene import draw_bubbles, draw_rates, draw_transitions
+from fedwinnow.scene.scene import Scene
+
+PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
+
+PARTITIONS = {
+    "iid": "iid",
+    "shards": "shards:per_client=2",
+    "dirichlet": "dirichlet:alpha=0.3",
+    "bernoulli_dirichlet": "bernoulli_dirichlet:p=0.3,alpha=10",
+}
+FLIPS = {
+    "symmetric": "constant:rate=0.4,flip=symmetric",
+    "pair": "constant:rate=0.4,flip=pair",
+    "asymmetric": "constant:rate=0.4,flip=asymmetric",
+}
+RATES = {"uniform": "uniform:share=0.6,low=0.5,high=1", "linear": "linear:low=0,high=0.4"}
+
+
+def main() -> None:
+    """Draw all of them; the same scene gives the same picture."""
+    for name, spec in PARTITIONS.items():
+        draw_bubbles(Scene.make("digits", clients=20, partition=spec), PICTURES / f"partition-{name}.png")
+    for name, spec in FLIPS.items():
+        draw_transitions(Scene.make("digits", clients=20, noise=spec), PICTURES / f"transitions-{name}.png")
+    for name, spec in RATES.items():
+        draw_rates(Scene.make("digits", clients=20, noise=spec), PICTURES / f"rates-{name}.png")
+    for path in PICTURES.glob("*.png"):
+        # A few colours are enough for a web page and make the file a quarter as large.
+        Image.open(path).convert("RGB").quantize(192).save(path, optimize=True)
+
+
+if __name__ == "__main__":
+    main()
