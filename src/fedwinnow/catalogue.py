@@ -31,7 +31,6 @@ FAMILIES = {
     "methods": ("method", "methods", "fedwinnow.methods"),
     "losses": ("loss", "parts/losses.py", "fedwinnow.losses"),
     "optimizers": ("optimizer", "parts/optimizers.py", "fedwinnow.optimizers"),
-    "trackers": ("tracker", "trackers", "fedwinnow.trackers"),
 }
 
 # family -> the file of its base class, where that class has options which every member inherits

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import pytest
 
 import fedwinnow
-from fedwinnow import catalogue
 from fedwinnow.errors import UsageError
 from fedwinnow.experiment.play import Watcher
 from fedwinnow.testing import toy_data
+from fedwinnow.trackers import tracker
 from fedwinnow.trackers.tracker import Tracker, make_trackers, numbers_in
 
 SETTINGS: dict[str, Any] = {"clients": 4, "rounds": 2, "epochs": 1}
@@ -130,7 +130,6 @@ def test_no_names_give_no_trackers(tmp_path: Path) -> None:
 class Printed(Tracker):
     """A third party's tracker."""
 
-    name: ClassVar[str] = "printed"
     lines: ClassVar[list[str]] = []
 
     def open(self, config: dict[str, Any], done: int) -> None:
@@ -143,23 +142,21 @@ class Printed(Tracker):
         self.lines.append(status)
 
 
+def installed(monkeypatch: pytest.MonkeyPatch, name: str, thing: Any) -> None:
+    point = types.SimpleNamespace(name=name, value="elsewhere:thing", load=lambda: thing)
+    monkeypatch.setattr(tracker, "entry_points", lambda group: [point] if group == "fedwinnow.trackers" else [])
+
+
 def test_installed_trackers_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    point = types.SimpleNamespace(name="printed", value="elsewhere:Printed", load=lambda: Printed)
-    monkeypatch.setattr(catalogue, "entry_points", lambda group: [point] if group == "fedwinnow.trackers" else [])
-    monkeypatch.setitem(sys.modules, Printed.__module__, sys.modules.get(Printed.__module__) or here())
-    catalogue.entries.cache_clear()
-    try:
-        fedwinnow.run(data=toy_data(), out=tmp_path, track="printed", **SETTINGS)
-    finally:
-        catalogue.entries.cache_clear()
+    installed(monkeypatch, "printed", Printed)
+    fedwinnow.run(data=toy_data(), out=tmp_path, track="printed", **SETTINGS)
     assert Printed.lines == ["open 0", "log 1", "log 2", "finished"]
 
 
-def here() -> types.ModuleType:
-    """This file as a module, whatever name the test runner gave it."""
-    module = types.ModuleType(Printed.__module__)
-    module.__file__, module.Printed = __file__, Printed  # type: ignore[attr-defined]
-    return module
+def test_an_installed_thing_that_is_no_tracker_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, "odd", print)
+    with pytest.raises(UsageError, match="does not derive from Tracker"):
+        make_trackers("odd", tmp_path)
 
 
 def test_only_numbers_are_logged() -> None:

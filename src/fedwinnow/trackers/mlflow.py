@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from fedwinnow.errors import missing_extra
 from fedwinnow.trackers.tracker import Tracker
@@ -14,8 +14,6 @@ STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 class MLflow(Tracker):
     """MLflow, stored in the run folder; MLFLOW_TRACKING_URI sends it to a server."""
-
-    name: ClassVar[str] = "mlflow"
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

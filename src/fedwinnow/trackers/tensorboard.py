@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from fedwinnow.errors import missing_extra
 from fedwinnow.trackers.tracker import Tracker
@@ -11,8 +11,6 @@ from fedwinnow.trackers.tracker import Tracker
 
 class TensorBoard(Tracker):
     """Curves for TensorBoard, in the run folder: tensorboard --logdir runs"""
-
-    name: ClassVar[str] = "tensorboard"
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

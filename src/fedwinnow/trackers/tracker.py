@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from fedwinnow import catalogue
-from fedwinnow.errors import UsageError
+from fedwinnow.errors import UsageError, unknown
 from fedwinnow.experiment.play import Watcher
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.experiment.summary import config_of
 from fedwinnow.store import flatten
 
+GROUP = "fedwinnow.trackers"
+OURS = [
+    EntryPoint("tensorboard", "fedwinnow.trackers.tensorboard:TensorBoard", GROUP),
+    EntryPoint("wandb", "fedwinnow.trackers.wandb:WeightsAndBiases", GROUP),
+    EntryPoint("mlflow", "fedwinnow.trackers.mlflow:MLflow", GROUP),
+]
+
 
 class Tracker(Watcher):
     """Base of every tracker; it is made before the run starts, so a missing library is an error at once."""
-
-    name: ClassVar[str] = ""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -56,8 +61,16 @@ def numbers_in(table: dict[str, Any]) -> dict[str, float]:
 
 def make_trackers(names: str | Sequence[str] | None, folder: Path) -> tuple[Tracker, ...]:
     """The trackers of these names, given as one text with commas or as several."""
-    words = (names or "").split(",") if isinstance(names, str | None) else list(names)
-    made = [catalogue.find("trackers", word.strip()).load()(folder) for word in words if word.strip()]  # type: ignore[call-arg]
-    if odd := [thing for thing in made if not isinstance(thing, Tracker)]:
-        raise UsageError(f"{type(odd[0]).__name__} is not a tracker: it does not derive from fedwinnow's Tracker.")
-    return tuple(thing for thing in made if isinstance(thing, Tracker))
+    words = (names or "").split(",") if isinstance(names, str | None) else names
+    return tuple(find_tracker(word.strip())(folder) for word in words if word.strip())
+
+
+def find_tracker(name: str) -> type[Tracker]:
+    """One of ours, or one that another package installed."""
+    known = {point.name: point for point in [*entry_points(group=GROUP), *OURS]}
+    if name not in known:
+        raise unknown("tracker", name, known)
+    found = known[name].load()
+    if not (isinstance(found, type) and issubclass(found, Tracker)):
+        raise UsageError(f"the installed tracker '{name}' ({known[name].value}) does not derive from Tracker.")
+    return found

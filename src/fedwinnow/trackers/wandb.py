@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from fedwinnow.errors import missing_extra
 from fedwinnow.trackers.tracker import Tracker
@@ -13,8 +13,6 @@ from fedwinnow.trackers.tracker import Tracker
 
 class WeightsAndBiases(Tracker):
     """Weights & Biases, offline in the run folder; WANDB_MODE=online sends it (wandb sync does so later)."""
-
-    name: ClassVar[str] = "wandb"
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
