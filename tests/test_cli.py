@@ -146,7 +146,9 @@ def test_the_catalogue(call, family, name):
     assert name in [entry["name"] for entry in listed]
     shown = as_json(call(family, name, "--json"))
     assert set(shown) == {"name", "summary", "details", "facts", "options"}
-    assert all({"name", "type", "default", "sentence", "symbol", "source"} == set(one) for one in shown["options"])
+    assert all(
+        {"name", "type", "default", "sentence", "symbol", "source", "presets"} == set(one) for one in shown["options"]
+    )
     assert shown["summary"] in " ".join(call(family, name)[1].split())
     assert call(family, "--quiet") == (0, "", "")
 
