@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -16,6 +16,8 @@ from fedwinnow.experiment import estimate as module
 from fedwinnow.experiment.estimate import estimate, in_words, workers_of
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.settings import Experiment
+from fedwinnow.federation.client import Client
+from fedwinnow.federation.host import Host
 from fedwinnow.testing import comparable, toy_data
 
 SETTINGS: dict[str, Any] = {"clients": 4, "rounds": 3, "epochs": 2, "batch_size": 8, "participation": 0.5}
@@ -44,7 +46,7 @@ def test_it_counts_rounds_participants_epochs_and_batches(monkeypatch: pytest.Mo
     stage = prepare(Experiment(data=toy_data(), **SETTINGS))
     # 4 sites of 30 samples: 4 batches of 8; 2 take part, 2 epochs. 60 test samples a round, 120 judged and predicted.
     assert estimate(stage, 3) == pytest.approx(3 * (2 * 2 * 4 * 1.0 + 60 * 0.01) + 240 * 0.01)
-    monkeypatch.setattr(module.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(module, "default_workers", lambda host: 2)
     assert estimate(stage, 3, "processes:workers=2") == pytest.approx(estimate(stage, 3) / 2)
     assert estimate(stage, 0) == 0.0
 
@@ -57,13 +59,23 @@ def test_it_takes_about_a_second_at_most() -> None:
 
 
 def test_workers_never_exceed_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.os, "cpu_count", lambda: 4)
-    assert [workers_of(spec) for spec in ("serial", "processes", "processes:workers=2", "processes:workers=64")] == [
-        1,
-        4,
-        2,
-        4,
-    ]
+    monkeypatch.setattr(module, "default_workers", lambda host: 4)
+    specs = ("serial", "processes", "processes:workers=2", "processes:workers=64")
+    assert [workers_of(spec, cast(Host, None)) for spec in specs] == [1, 4, 2, 4]
+
+
+def test_a_cold_first_step_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = prepare(Experiment(data=toy_data(), **SETTINGS))
+    cold = iter([1.0])  # seconds of the first step only
+    fit = Client.fit
+
+    def slow_at_first(client: Client, *positional: Any, **keywords: Any) -> None:
+        time.sleep(next(cold, 0.0))
+        fit(client, *positional, **keywords)
+
+    monkeypatch.setattr(Client, "fit", slow_at_first)
+    monkeypatch.setattr(module, "seconds_per_sample", lambda client: 0.0)
+    assert estimate(stage, 3) < 3 * 2 * 2 * 4 * 0.5  # 48 steps, far below the cold second each
 
 
 @pytest.mark.parametrize(

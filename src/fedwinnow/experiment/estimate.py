@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from fedwinnow.backends.choose import default_workers
 from fedwinnow.device import choose_device
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.federation.client import Client, score, scoring_batch
@@ -19,6 +19,7 @@ from fedwinnow.federation.server import participants
 from fedwinnow.options import parse_spec
 
 PATIENCE = 0.4  # seconds for the steps; with making the model and scoring, a user waits about one
+SLOW = 5.0  # a first step of more seconds than this is slow by itself, not for lack of warmth
 
 
 def estimate(stage: Stage, rounds: int, backend: str = "serial", device: str | None = None) -> float:
@@ -38,11 +39,11 @@ def estimate(stage: Stage, rounds: int, backend: str = "serial", device: str | N
     training = participants(experiment.participation, len(sizes), len(held)) * experiment.epochs * batches * step
     tested = sum(len(part) for part in stage.parts.values()) / experiment.eval_every
     verdicts = 2 * len(stage.judged.given)  # every sample is judged and predicted once
-    return (rounds * (training + tested * scoring) + verdicts * scoring) / workers_of(backend)
+    return (rounds * (training + tested * scoring) + verdicts * scoring) / workers_of(backend, host)
 
 
 def seconds_per_step(stage: Stage, client: Client) -> float:
-    """One training step; the first, which also warms everything up, counts only where it is slow."""
+    """One training step; the first also warms everything up, so it counts only where nobody would wait for another."""
     criterion, size = stage.method.criterion, stage.experiment.batch_size
     rows = torch.arange(min(size, len(client)))
 
@@ -55,8 +56,8 @@ def seconds_per_step(stage: Stage, client: Client) -> float:
         return time.perf_counter() - began
 
     first, began = timed(), time.perf_counter()
-    if first > PATIENCE:
-        return first
+    if first > 2 * PATIENCE:
+        return min(first, timed()) if first < SLOW else first
     times = [timed()]
     while time.perf_counter() - began < PATIENCE and len(times) < 20:
         times.append(timed())
@@ -74,14 +75,13 @@ def seconds_per_sample(client: Client) -> float:
     return min(times) / len(rows)
 
 
-def workers_of(backend: str) -> int:
-    """How many clients train at a time."""
+def workers_of(backend: str, host: Host) -> int:
+    """How many clients train at a time; workers beyond what the machine has bring nothing."""
     name, values = parse_spec(backend)
-    cores = os.cpu_count() or 1
     if name != "processes":
         return 1
-    asked = values.get("workers", "")
-    return min(int(asked), cores) if asked.isdigit() and int(asked) > 0 else cores
+    asked, useful = values.get("workers", ""), default_workers(host)
+    return min(int(asked), useful) if asked.isdigit() and int(asked) > 0 else useful
 
 
 def in_words(seconds: float) -> str:
