@@ -361,7 +361,7 @@ def test_rounds_after_the_last_checkpoint_are_played_again(tmp_path, method):
 
 def test_what_a_killed_write_left_is_swept_out(tmp_path):
     run(tmp_path)
-    for name in (".state.safetensors.ab12_x9z", ".rounds.jsonl.00000000"):
+    for name in (".state.safetensors.0123456789abcdef", ".rounds.jsonl.d72ecc4685ac2285"):
         (tmp_path / name).write_text("half")
     (tmp_path / ".mine").write_text("not ours")
     run(tmp_path, rounds=4, resume=True)
