@@ -24,6 +24,7 @@ from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.rounds import Faults, Federation, Tally
 from fedwinnow.federation.server import Server
 from fedwinnow.metrics.evaluation import Evaluation
+from fedwinnow.report.html import write_report
 from fedwinnow.store import RunFolder
 
 Checkpoint = tuple[Payload, Payload, dict[str, Any]]  # global weights, server memory, facts
@@ -41,6 +42,9 @@ class Watcher:
 
     def finished(self, summary: dict[str, Any]) -> None:
         """After the last round."""
+
+    def stopped(self, status: str) -> None:
+        """When the run ended before its last round: `failed` or `interrupted`."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,8 @@ class Player:
             if self.unsaved is not None:
                 self.write(self.unsaved)
             self.folder.write_json("summary.json", summarise(self.stage, self.folder.rounds(), self.costs, status))
+            for watcher in self.watchers:
+                watcher.stopped(status)
             raise
         finally:
             self.federation.backend.close()
@@ -137,7 +143,7 @@ class Player:
         stored = self.folder.load_state(self.server.model)
         if stored is None:
             self.stage.scene.save(self.folder.path)
-            self.folder.write_json("environment.json", environment(self.manner.backend, self.manner.device))
+            self.folder.write_json("environment.json", environment(self.stage, self.manner.backend, self.manner.device))
             self.stage.method.start(self.server)
             self.folder.keep_rounds(0)
             return
@@ -233,6 +239,7 @@ class Player:
         )
         self.folder.write_json("ledger.json", self.federation.ledger.as_json())
         self.folder.write_json("summary.json", summary)
+        write_report(self.folder)
         for watcher in self.watchers:
             watcher.finished(summary)
         return summary

@@ -131,8 +131,8 @@ def plain(value: Any) -> Any:
     return getattr(value, "__name__", str(value))
 
 
-def environment(backend: str, device: str | None) -> dict[str, Any]:
-    """environment.json: what ran where."""
+def environment(stage: Stage, backend: str, device: str | None) -> dict[str, Any]:
+    """environment.json: what ran where, and by which command; null where it was called from Python."""
     from importlib.metadata import version
 
     from fedwinnow.device import choose_device
@@ -146,8 +146,19 @@ def environment(backend: str, device: str | None) -> dict[str, Any]:
         "packages": {name: version(name) for name in packages},
         "backend": backend,
         "device": str(choose_device(device)),
-        "command": ["fedwinnow", *sys.argv[1:]],
+        "command": ["fedwinnow", *sys.argv[1:]] if from_command_line(Path(sys.argv[0])) else None,
+        "method": {"summary": first_line(stage.method.__doc__), "citation": stage.method.citation},
     }
+
+
+def first_line(text: str | None) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return " ".join((text or "").partition("\n\n")[0].split())
+
+
+def from_command_line(program: Path) -> bool:
+    """Whether this process is the command, as `fedwinnow` or as `python -m fedwinnow`."""
+    return program.stem == "fedwinnow" or (program.name == "__main__.py" and program.parent.name == "fedwinnow")
 
 
 def peak_memory() -> float | None:

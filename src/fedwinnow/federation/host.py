@@ -24,6 +24,7 @@ from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, Verdict
 from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.training import Training
+from fedwinnow.heap import keep_freed_memory
 from fedwinnow.models.choose import ModelSpec, make_model
 from fedwinnow.models.shape import Shape
 from fedwinnow.parts.optimizers import Optimizer
@@ -102,6 +103,7 @@ class Host:
         self.model = new_model(sites.shape, setup)
         self.spares = Spares(sites.shape, setup)
         torch.set_num_threads(1)  # another number of threads would move the last bits
+        keep_freed_memory()
 
     def answer(self, task: Task) -> Answer:
         """Let one client answer one question; whatever goes wrong there is an answer too."""

@@ -40,8 +40,7 @@ class Server:
     @property
     def per_round(self) -> int:
         """How many clients take part in an ordinary round: at least one, at most all."""
-        wanted = int(np.floor(self.participation * self.clients + 1e-9))
-        return min(max(wanted, 1), len(self.available))
+        return participants(self.participation, self.clients, len(self.available))
 
     def sample(self, count: int | None = None, among: Sequence[int] | None = None) -> list[int]:
         """Clients drawn without replacement, ascending; the same for the same seed and round."""
@@ -87,6 +86,11 @@ class Server:
     def note(self, **facts: Any) -> None:
         """Say something about this round for the log, for example the stage."""
         self.notes.update({name: plain(value) for name, value in facts.items()})
+
+
+def participants(participation: float, clients: int, available: int) -> int:
+    """A share of the clients as a number: rounded down, at least one, at most those that hold samples."""
+    return min(max(int(np.floor(participation * clients + 1e-9)), 1), available)
 
 
 def plain(value: Any) -> Any:
