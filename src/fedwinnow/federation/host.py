@@ -145,9 +145,10 @@ class Host:
         )
 
     def spare(self, number: int) -> FlatModel:
-        """A further scratch model; made once and used again."""
+        """A further scratch model of the client that is being asked; made once and used again."""
         while len(self.spares) <= number:
             self.spares.append(new_model(self.sites.shape, self.setup))
+        self.spares[number].own_statistics = self.model.own_statistics
         return self.spares[number]
 
     def score(self, part: str, weights: Payload, start: int, stop: int) -> Tensor:

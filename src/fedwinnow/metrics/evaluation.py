@@ -15,6 +15,11 @@ SCORES = ("accuracy", "balanced_accuracy", "macro_f1")
 NOISY_CLIENT = 0.1  # a client counts as noisy above this share of wrong labels
 
 
+def noisy_clients(rates: Floats) -> list[int]:
+    """The clients that count as noisy by these rates; one without a rate (NaN) does not."""
+    return [int(client) for client in np.flatnonzero(rates > NOISY_CLIENT)]
+
+
 class Evaluation:
     """Measures a federation against the truth."""
 
@@ -80,7 +85,7 @@ class Evaluation:
         after = np.where(calls, suggested, scene.given)
         return {
             "samples": detection.sample_detection(p_wrong, scene.wrong),
-            "clients": detection.client_detection(estimated[held] > NOISY_CLIENT, scene.realised[held] > NOISY_CLIENT),
+            "clients": detection.client_detection(noisy_clients(estimated), noisy_clients(scene.realised)),
             "rates": detection.rate_errors(estimated[held], scene.realised[held]),
             "relabelled": detection.relabelling(scene.given, after, scene.true),
         }
