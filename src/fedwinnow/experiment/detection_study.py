@@ -13,7 +13,7 @@ import torch
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.result import Result
 from fedwinnow.metrics.detection import repeated_detection
-from fedwinnow.metrics.evaluation import noisy_clients
+from fedwinnow.metrics.evaluation import noisy_ones
 from fedwinnow.parts.mixture import Covariance, Measure
 from fedwinnow.parts.noisy_clients import noisy_sets
 
@@ -44,7 +44,7 @@ def study_detection(folder: str | Path, fitting: Fitting | None = None) -> list[
         )
     if result.scene.true is None:
         raise DataError(f"{result.folder}: the truth is unknown, so nobody can say which clients are noisy.")
-    noisy = set(noisy_clients(result.scene.realised))
+    noisy = set(noisy_ones(result.scene.realised))
     return [{"round": row["round"], **score(row, noisy, fitting)} for row in rounds]
 
 
