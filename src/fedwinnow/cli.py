@@ -21,6 +21,10 @@ COMMANDS = {
     "scene draw": ("fedwinnow.commands.scene:Draw", "a scene as pictures: bubbles, transitions, rates"),
     "scene export": ("fedwinnow.commands.scene:Export", "arrays `client` and `given` for other programs"),
     "scene import": ("fedwinnow.commands.scene:Import", "a scene that was made elsewhere"),
+    "detection": (
+        "fedwinnow.commands.detection:Detection",
+        "noisy clients of a run told apart by many mixtures, scored",
+    ),
     "data": ("fedwinnow.commands.parts:Data", "the data sources, with every option"),
     "partitions": ("fedwinnow.commands.parts:Partitions", "the partitions, with every option"),
     "noises": ("fedwinnow.commands.parts:Noises", "the noises (how wrong is each client), with every option"),

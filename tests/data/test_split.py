@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.dataset import Dataset
-from fedwinnow.data.split import apportion, shrink, with_test_part
+from fedwinnow.data.split import apportion, shrink, thinned, with_test_part
 from fedwinnow.errors import DataError, UsageError
 
 
@@ -86,3 +86,19 @@ def test_apportioned_numbers_add_up(counts, data):
     wanted = apportion(array, total, least=1)
     assert wanted.sum() == total
     assert ((wanted >= 1) & (wanted <= array)).all()
+
+
+def test_a_long_tail_falls_by_equal_ratios():
+    dataset = thinned(made([80, 80, 80], [5, 5, 5]), 4)
+    assert np.bincount(dataset.train.labels).tolist() == [80, 40, 20]  # 4^0, 4^(-1/2), 4^(-1)
+    assert np.bincount(dataset.test.labels).tolist() == [5, 5, 5]
+    assert dataset.train.ids.tolist() == thinned(made([80, 80, 80], [5, 5, 5]), 4).train.ids.tolist()
+
+
+def test_no_class_is_thinned_away():
+    assert np.bincount(thinned(made([3, 3, 3]), 1e6).train.labels).tolist() == [3, 1, 1]
+
+
+def test_no_imbalance_changes_nothing():
+    dataset = made([3, 3])
+    assert thinned(dataset, 1) is dataset

@@ -9,7 +9,7 @@ from typing import Any
 from fedwinnow import catalogue
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.source import Source
-from fedwinnow.data.split import shrink
+from fedwinnow.data.split import shrink, thinned
 from fedwinnow.errors import DataError, UsageError
 
 # What a bare path means, by the end of its name; a table's labels are then in the column `label`.
@@ -26,7 +26,7 @@ def load(spec: str | Path | dict[str, Any] | Source) -> Dataset:
     source = catalogue.make("data", understood(spec))
     if not isinstance(source, Source):
         raise UsageError(f"{source} is no data source; allowed: {', '.join(catalogue.entries('data'))}.")
-    dataset = shrink(source.load(), source.train, source.test)
+    dataset = shrink(thinned(source.load(), source.imbalance), source.train, source.test)
     return dataclasses.replace(dataset, source=str(source))
 
 

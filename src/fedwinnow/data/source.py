@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 class Source(Part):
     """Base of every data source."""
 
+    imbalance: float = option(
+        1.0, "Thin the training classes out by equal ratios until the last is so many times rarer.", at_least=1
+    )
     train: int | None = option(None, "Keep only so many training samples, in the same shares of classes.", at_least=1)
     test: int | None = option(None, "Keep only so many test samples, in the same shares of classes.", at_least=1)
 

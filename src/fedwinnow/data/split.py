@@ -1,4 +1,4 @@
-"""Setting samples aside for a test, and making a data set smaller, both in the same shares of classes."""
+"""A test part set aside, and smaller training parts: in the same shares of classes, or with a long tail."""
 
 from __future__ import annotations
 
@@ -32,6 +32,17 @@ def with_test_part(dataset: Dataset, share: float, seed: int) -> Dataset:
     chosen = draw(dataset.train.labels, wanted, seed, "test part")
     rest = np.setdiff1d(np.arange(len(dataset.train)), chosen)
     return dataclasses.replace(dataset, train=dataset.train.subset(rest), test=dataset.train.subset(chosen))
+
+
+def thinned(dataset: Dataset, imbalance: float) -> Dataset:
+    """The data set with a long tail: class c of C keeps the share imbalance^(-c / (C - 1)) of its training samples."""
+    if imbalance == 1 or dataset.classes < 2:
+        return dataset
+    counts = np.bincount(dataset.train.labels, minlength=dataset.classes)
+    share = imbalance ** (-np.arange(dataset.classes) / (dataset.classes - 1))
+    wanted = np.minimum(np.maximum(np.floor(counts * share + 0.5).astype(np.int64), 1), counts)
+    chosen = draw(dataset.train.labels, wanted, SHRINK_SEED, "long tail")
+    return dataclasses.replace(dataset, train=dataset.train.subset(chosen))
 
 
 def shrink(dataset: Dataset, train: int | None = None, test: int | None = None) -> Dataset:

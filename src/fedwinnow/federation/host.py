@@ -155,7 +155,7 @@ class Host:
             input_step=self.input_step,
             generator=torch.Generator().manual_seed(key),
             state=state,
-            spare=self.spares.fresh(),
+            spare=self.spares.fresh(self.model.own_statistics),
         )
 
     def score(self, part: str, weights: Payload, start: int, stop: int) -> Tensor:
@@ -187,15 +187,16 @@ class Spares:
         self.shape, self.setup = shape, setup
         self.models: list[FlatModel] = []
 
-    def fresh(self) -> Callable[[], FlatModel]:
-        """A function that gives another one at every call."""
+    def fresh(self, own_statistics: Tensor | None) -> Callable[[], FlatModel]:
+        """A function that gives another one at every call; statistics that stay on the site are in each of them."""
         numbers = iter(range(10**6))
-        return lambda: self.get(next(numbers))
+        return lambda: self.get(next(numbers), own_statistics)
 
-    def get(self, number: int) -> FlatModel:
+    def get(self, number: int, own_statistics: Tensor | None) -> FlatModel:
         """The model of this number."""
         while len(self.models) <= number:
             self.models.append(new_model(self.shape, self.setup))
+        self.models[number].own_statistics = own_statistics
         return self.models[number]
 
 

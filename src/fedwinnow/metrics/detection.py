@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedwinnow.metrics.defined import Figure, Values, count, found, mean_of, number, share
 from fedwinnow.randomness import Floats
@@ -50,6 +51,24 @@ def client_detection(flagged: Collection[int], noisy: Collection[int]) -> dict[s
     flagged, noisy = set(flagged), set(noisy)
     scores = found(len(flagged & noisy), len(flagged), len(noisy))
     return {"precision": scores["precision"], "recall": scores["recall"], "exact": flagged == noisy}
+
+
+def repeated_detection(flagged: NDArray[np.bool_], noisy: Collection[int]) -> dict[str, Figure]:
+    """Noisy clients found by many fits (fits x clients): mean recall and precision, and the matching ratio.
+
+    The matching ratio is the share of fits that flag exactly the noisy clients. A fit that flags nobody has no
+    precision and is left out of its mean.
+    """
+    true = np.zeros(flagged.shape[1], bool)
+    true[list(noisy)] = True
+    hits, called = (flagged & true).sum(1), flagged.sum(1)
+    right = (flagged == true).all(1)
+    precision = hits[called > 0] / called[called > 0]
+    return {
+        "recall": share(float(hits.sum()), len(flagged) * count(true)),
+        "precision": share(float(precision.sum()), len(precision)),
+        "matching_ratio": share(count(right), len(flagged)),
+    }
 
 
 def rate_errors(estimated: Values, realised: Values) -> dict[str, Figure]:

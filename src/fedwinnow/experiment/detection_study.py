@@ -1,0 +1,57 @@
+"""How surely a run's indicators tell noisy clients from clean ones: many mixtures instead of the one that decided."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedwinnow.errors import DataError, UsageError
+from fedwinnow.experiment.result import Result
+from fedwinnow.metrics.detection import repeated_detection
+from fedwinnow.metrics.evaluation import noisy_ones
+from fedwinnow.parts.mixture import Covariance, Measure
+from fedwinnow.parts.noisy_clients import noisy_sets
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """How the mixtures of a study are fitted."""
+
+    fits: int = 10_000
+    seed: int = 0
+    covariance: Covariance = "full"
+    measure: Measure = "norm"
+    normalise: bool = True
+
+    def __post_init__(self) -> None:
+        if self.fits < 1:
+            raise UsageError(f"--fits {self.fits} was given; allowed: 1 or more.")
+
+
+def study_detection(folder: str | Path, fitting: Fitting | None = None) -> list[dict[str, Any]]:
+    """Recall, precision and matching ratio over many mixtures, one row for each round whose indicators the run kept."""
+    result, fitting = Result(folder), fitting or Fitting()
+    rounds = [row for row in result.rounds if "indicator" in row]
+    if not rounds:
+        raise DataError(
+            f"{result.folder}: no round has client indicators; only methods that split the clients by them, such as "
+            "fednoro, write them."
+        )
+    if result.scene.true is None:
+        raise DataError(f"{result.folder}: the truth is unknown, so nobody can say which clients are noisy.")
+    noisy = set(noisy_ones(result.scene.realised))
+    return [{"round": row["round"], **score(row, noisy, fitting)} for row in rounds]
+
+
+def score(row: dict[str, Any], noisy: set[int], fitting: Fitting) -> dict[str, Any]:
+    """The figures of one measured round."""
+    table = torch.from_numpy(np.array(row["indicator"], dtype=np.float64))  # what is null becomes NaN
+    sets = noisy_sets(table, ~table.isnan(), **dataclasses.asdict(fitting)).numpy()
+    places = [place for place, client in enumerate(row["measured"]) if client in noisy]
+    kinds = np.unique(sets, axis=0)
+    return {**repeated_detection(sets, places), "fits": fitting.fits, "different_sets": len(kinds)}

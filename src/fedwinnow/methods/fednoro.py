@@ -1,0 +1,258 @@
+"""FedNoRo: find the noisy clients by their losses per class; then let them learn softly and count for less.
+
+Wu, Yu, Jiang, Cheng, Yan: FedNoRo: Towards Noise-Robust Federated Learning by Addressing Class Imbalance and Label
+Noise Heterogeneity, IJCAI 2023.
+
+| symbol | field | | symbol | field |
+|---|---|---|---|---|
+| T1 (rounds) | warm_up | | λ_max | largest_share |
+| T | temperature | | ramp-up length | ramp |
+
+Stage 1 is FedAvg with logit adjustment. At its end every client sends its mean loss per class (C numbers and which
+classes it holds); a mixture of two Gaussians over these rows splits the clients. In stage 2 clean clients train as
+before, noisy ones also on the answers of the global model, and far models of noisy clients weigh less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedwinnow.federation.client import Client
+from fedwinnow.federation.flat import FlatModel
+from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
+from fedwinnow.federation.payload import Exposure, Payload
+from fedwinnow.federation.server import Server
+from fedwinnow.options import option
+from fedwinnow.parts.aggregate import WeightedMean
+from fedwinnow.parts.distances import model_distance, nearness
+from fedwinnow.parts.lid import local_intrinsic_dimensionality
+from fedwinnow.parts.losses import LogitAdjustment
+from fedwinnow.parts.noisy_clients import most_frequent, noisy_sets
+from fedwinnow.parts.sample_losses import sample_losses
+
+UNKNOWN, CLEAN, NOISY = -1, 0, 1
+VOTES = 9
+LID_NEIGHBOURS = 20  # as FedCorr, whose indicator this is
+
+
+@dataclass(frozen=True)
+class FedNoRo(Method):
+    """Noisy clients found by their losses per class; for them distillation and distance-aware aggregation."""
+
+    name: ClassVar[str] = "fednoro"
+    citation: ClassVar[str] = "Wu et al., FedNoRo: Towards Noise-Robust Federated Learning, IJCAI 2023"
+    stages: ClassVar[tuple[str, ...]] = ("warm_up", "robust")
+    exposes: ClassVar[dict[str, Exposure]] = {
+        "weights": "model",
+        "counters": "model",
+        "samples": "client",
+        "indicator": "client",
+        "present": "client",
+    }
+
+    preset: Literal["paper", "code"] = option("paper", "Follow the paper, or its released code where they differ.")
+    loss: str = option("logit_adjustment", "The loss of local training; cross_entropy: no logit adjustment (ablation).")
+    warm_up: int | None = option(
+        None, "Rounds of stage 1; none: a tenth of all, as 10 of 100.", symbol="T1", source="ICH", at_least=1
+    )
+    largest_share: float = option(
+        0.8, "Weight of distillation after the ramp-up.", symbol="λ_max", at_least=0, at_most=1
+    )
+    ramp: int | None = option(
+        None, "Rounds of the ramp-up; none: 40 % of all, as 40 of 100 in the code.", source="code", at_least=1
+    )
+    temperature: float = option(0.8, "Divides the teacher's logits.", symbol="T", above=0)
+    indicator: Literal["class_loss", "loss", "confidence", "lid"] = option(
+        "class_loss", "What a client sends: its mean loss per class, or (ablation) one mean over all its samples."
+    )
+    normalise: bool = option(True, "Map every class to 0..1 over the clients (ablation).")
+    covariance: Literal["diagonal", "full"] | None = option(
+        None,
+        "Form of the mixture's components; the paper does not say.",
+        presets={"paper": "diagonal", "code": "full"},
+    )
+    detect: Literal["single", "vote"] | None = option(
+        None,
+        "One mixture, or the most frequent set of nine from different starts.",
+        presets={"paper": "single", "code": "vote"},
+    )
+    noisy_mean: Literal["norm", "sum"] | None = option(
+        None,
+        "The noisy component is the one with the larger norm, or sum, of its mean.",
+        presets={"paper": "norm", "code": "sum"},
+    )
+    noisy: Literal["both", "drop", "aggregate", "distil", "none"] = option(
+        "both", "Stage 2: both, leave noisy clients out, distance-aware aggregation only, distillation only, neither."
+    )
+    distance: Literal["parameters", "per_tensor"] | None = option(
+        None,
+        "Distance of models: of all that is trained, or the sum over tensors, running statistics included.",
+        presets={"paper": "parameters", "code": "per_tensor"},
+    )
+    absent: Literal["mask", "floor"] = option(
+        "mask", "Distil classes that a client does not hold: not at all, or against their floored frequency."
+    )
+    scoring_views: bool | None = option(
+        None, "Score samples on random views, as in training.", presets={"paper": False, "code": True}
+    )
+    measure_every: int = option(
+        0, "Also measure every so many rounds of stage 1, to study its length; 0: only at its end.", at_least=0
+    )
+
+    # --- the server's half -----------------------------------------------------------------------------------------
+
+    def start(self, server: Server) -> None:
+        server.state["role"] = torch.full((server.clients,), UNKNOWN)
+
+    def warm_up_rounds(self, server: Server) -> int:
+        """Rounds of stage 1."""
+        return max(1, round(server.rounds / 10)) if self.warm_up is None else self.warm_up
+
+    def share(self, server: Server) -> float:
+        """λ of eq. (5): a Gaussian ramp-up over the first rounds of stage 2."""
+        length = max(1, round(0.4 * server.rounds)) if self.ramp is None else self.ramp
+        done = server.round - 1 - self.warm_up_rounds(server)
+        progress = min(max(done, 0) / (length - 1), 1.0) if length > 1 else 1.0
+        return self.largest_share * math.exp(-5 * (1 - progress) ** 2)
+
+    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
+        warm_up = self.warm_up_rounds(server)
+        server.note(stage="warm_up" if server.round <= warm_up else "robust")
+        replies = yield Exchange("train", self.choose(server), lambda client: self.send(server, client))
+        self.merge(server, replies)
+        studied = self.measure_every > 0 and server.round % self.measure_every == 0
+        if server.round == warm_up or (server.round < warm_up and studied):
+            replies = yield Exchange("measure", server.available, lambda client: dict(server.weights))
+            self.split_clients(server, replies, decide=server.round == warm_up)
+
+    def choose(self, server: Server) -> Sequence[int]:
+        clean = [client for client in server.available if server.state["role"][client] == CLEAN]
+        if self.noisy != "drop" or not clean:
+            return server.sample()
+        return server.sample(min(server.per_round, len(clean)), clean)
+
+    def send(self, server: Server, client: int) -> Payload:
+        return {**server.weights, "role": server.state["role"][client].reshape(1), "share": self.share_for(server)}
+
+    def share_for(self, server: Server) -> Tensor:
+        """λ as it travels."""
+        return torch.tensor([self.share(server) if self.noisy in ("both", "distil") else 0.0])
+
+    def split_clients(self, server: Server, replies: Replies, *, decide: bool) -> None:
+        """Section 4.1: the two components of the clients' rows; a client that did not answer counts as noisy."""
+        rows = dict(replies)
+        table = torch.stack([reply["indicator"] for reply in rows.values()])
+        present = torch.stack([reply["present"] for reply in rows.values()])
+        assert self.covariance is not None
+        assert self.noisy_mean is not None
+        sets = noisy_sets(
+            table,
+            present,
+            fits=VOTES if self.detect == "vote" else 1,
+            seed=server.seed,
+            normalise=self.normalise,
+            covariance=self.covariance,
+            measure=self.noisy_mean,
+        )
+        noisy, agreement = most_frequent(sets)
+        found = [client for client, bad in zip(rows, noisy.tolist(), strict=True) if bad]
+        shown = [
+            [round(value, 6) if held else None for value, held in zip(*row, strict=True)]
+            for row in zip(table.tolist(), present.tolist(), strict=True)
+        ]
+        server.note(noisy_clients=found, agreement=agreement, measured=list(rows), indicator=shown)
+        if decide:
+            role = server.state["role"]
+            role[torch.tensor(server.available)] = NOISY
+            role[torch.tensor(list(rows))] = torch.where(noisy, NOISY, CLEAN)
+
+    def merge(self, server: Server, replies: Replies) -> None:
+        if server.round <= self.warm_up_rounds(server) or self.noisy not in ("both", "aggregate"):
+            super().merge(server, replies)  # eq. (2)
+            return
+        models = dict(replies)  # all at once: every noisy one is compared with every clean one
+        mean = WeightedMean()
+        for near, reply in zip(nearness(self.distances(server, models)), models.values(), strict=True):
+            mean.add(reply, float(reply["samples"]) * float(near))  # eq. (7)
+        server.weights = mean.result()
+
+    def distances(self, server: Server, models: dict[int, Payload]) -> Tensor:
+        """d(i) of eq. (6): to the nearest model of a clean client of this round; 0 where there is none."""
+        role, per_tensor = server.state["role"], self.distance == "per_tensor"
+        clean = [reply["weights"] for client, reply in models.items() if role[client] != NOISY]
+        found = torch.zeros(len(models))
+        for place, (client, reply) in enumerate(models.items()):
+            if role[client] == NOISY and clean:
+                own = reply["weights"]
+                found[place] = min(model_distance(own, other, server.model, per_tensor=per_tensor) for other in clean)
+        return found
+
+    # --- the client's half -----------------------------------------------------------------------------------------
+
+    def train(self, client: Client, got: Payload) -> Payload:
+        client.model.load(got)
+        share = float(got["share"]) if int(got["role"]) == NOISY else 0.0
+        if share == 0:
+            client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got))
+            return self.reply(client)
+        assert client.spare is not None
+        teacher = client.spare()
+        teacher.load(got)
+        teacher.module.eval()
+        client.fit(lambda rows, x, y: self.distilled(client, teacher, share, x, y))
+        return self.reply(client)
+
+    def distilled(self, client: Client, teacher: FlatModel, share: float, x: Tensor, y: Tensor) -> Tensor:
+        """eq. (5): λ KL(y_G || y_p) + (1 - λ) CE(y_p, y)."""
+        x, target = self.mix(client, x, y)
+        logits = client.model.module(x)
+        with torch.no_grad():
+            client.forward_samples += len(x)
+            wanted = (teacher.module(x) / self.temperature).log_softmax(1)  # eq. (4)
+        hard: Tensor = self.criterion(logits, target, client.class_counts).mean()
+        return share * self.divergence(wanted, logits, client.class_counts) + (1 - share) * hard
+
+    def divergence(self, wanted: Tensor, logits: Tensor, class_counts: Tensor) -> Tensor:
+        """KL(y_G || y_p), mean over the batch; y_p is adjusted as in the loss.
+
+        Where a class is absent its adjusted probability is (nearly) 0, and the divergence would be infinite: by
+        default such a class adds nothing that could be learned, as in the released code.
+        """
+        if isinstance(self.criterion, LogitAdjustment):
+            logits = logits + self.criterion.tau * self.criterion.log_prior(class_counts)
+            student = logits.log_softmax(1)
+            if self.absent == "mask":
+                student = torch.where(class_counts > 0, student, 0.0)
+        else:
+            student = logits.log_softmax(1)
+        return (wanted.exp() * (wanted - student)).sum(1).mean()
+
+    def measure(self, client: Client, got: Payload) -> Payload:
+        """The site's indicator: larger means noisier. No logit adjustment here."""
+        client.model.load(got)
+        logits = client.predict(views=self.scoring_views)
+        if self.indicator == "class_loss":
+            losses = sample_losses(logits, client.given).double()
+            sums = torch.zeros(client.classes, dtype=torch.float64, device=losses.device)
+            sums.index_add_(0, client.given, losses)
+            counts = client.class_counts
+            return {"indicator": (sums / counts.clamp(min=1)).float().cpu(), "present": (counts > 0).cpu()}
+        value = {
+            "loss": lambda: sample_losses(logits, client.given),
+            "confidence": lambda: 1.0 - logits.softmax(1).max(1).values,
+            "lid": lambda: local_intrinsic_dimensionality(logits.softmax(1), LID_NEIGHBOURS),
+        }[self.indicator]()
+        return {"indicator": value.mean().float().cpu().reshape(1), "present": torch.tensor([True])}
+
+    def judge(self, client: Client, got: Payload) -> Verdict:
+        """The losses of the global model decide on a noisy client; on a clean one no label is called wrong."""
+        verdict = super().judge(client, got)
+        if int(got["role"]) == CLEAN:
+            return Verdict(verdict.p_wrong / 2, verdict.suggested)
+        return verdict
