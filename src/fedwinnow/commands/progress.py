@@ -59,6 +59,7 @@ class Bar(Watcher):
         """One more round."""
         text = f"accuracy {percent(row.get('accuracy'))}, {row['seconds']:.2f} s a round"
         self.progress.update(self.task, completed=row["round"], text=text)
+        warn_of_ranking(row.get("quality_correlation"), self.console)
 
 
 WARNINGS = {
@@ -80,6 +81,10 @@ def show_summary(summary: dict[str, Any], folder: Path, console: Console) -> Non
             f"wrong labels found: recall {percent(samples['recall'])}, precision {percent(samples['precision'])}, "
             f"AUROC {number(samples['auroc'])}"
         )
+    quality = (summary.get("detection") or {}).get("quality")
+    if quality is not None:
+        console.print(f"estimated data quality of the clients: correlation with the truth {number(quality['pearson'])}")
+        warn_of_ranking(quality["pearson"], console)
     memorised = (summary.get("memorisation") or {}).get("memorised")
     if memorised is not None:
         console.print(f"wrong labels that the model has memorised: {percent(memorised)}")
@@ -89,6 +94,15 @@ def show_summary(summary: dict[str, Any], folder: Path, console: Console) -> Non
         f"peak memory {cost['peak_memory_mb']:.0f} MB"
     )
     console.print(f"written to [bold]{folder}[/]")
+
+
+def warn_of_ranking(correlation: float | None, console: Console) -> None:
+    """Say it when a method holds its best clients for its worst."""
+    if correlation is not None and correlation < 0:
+        console.print(
+            f"[yellow]the method ranks its clients BACKWARDS: its estimate of their data quality has a correlation of "
+            f"{correlation:.2f} with the truth[/]"
+        )
 
 
 def percent(share: float | None) -> str:
