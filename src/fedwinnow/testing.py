@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from fedwinnow.api import run
+from fedwinnow.backends.serial import Serial
 from fedwinnow.data.dataset import Dataset, Resident, Samples
 from fedwinnow.errors import RunError
 from fedwinnow.experiment.result import Result
@@ -95,6 +96,13 @@ class MethodTester:
         assert comparable(first.folder) == comparable(self.play(tmp_path / "b").folder)
         other = self.play(tmp_path / "c", seed=1)
         assert (other.folder / "state.safetensors").read_bytes() != (first.folder / "state.safetensors").read_bytes()
+
+    def test_nobody_is_sent_what_others_just_answered(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        one_by_one = self.play(tmp_path / "one by one")
+        usual = Serial.exchange
+        monkeypatch.setattr(Serial, "exchange", lambda backend, tasks: usual(backend, list(tasks)))
+        at_once = self.play(tmp_path / "at once")
+        assert comparable(at_once.folder) == comparable(one_by_one.folder)
 
     def test_resumed_midway_equals_uninterrupted(self, tmp_path: Path) -> None:
         straight = self.play(tmp_path / "straight")

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import os
+
 from fedwinnow.backends.backend import Backend
 from fedwinnow.backends.serial import Serial
-from fedwinnow.errors import unknown
+from fedwinnow.errors import UsageError, unknown
 from fedwinnow.federation.host import Host
-from fedwinnow.options import parse_spec
+from fedwinnow.options import parse_spec, to_int
 
 
 def make_backend(spec: str, host: Host) -> Backend:
     """`serial`, or `processes` with a number of workers."""
-    name, _ = parse_spec(spec)
+    name, values = parse_spec(spec)
+    if name not in ("serial", "processes"):
+        raise unknown("backend", name, ["serial", "processes"])
+    for key in values:
+        if name == "serial" or key != "workers":
+            raise unknown(f"option of backend '{name}':", key, ["workers"] if name == "processes" else [])
     if name == "serial":
         return Serial(host)
-    raise unknown("backend", name, ["serial", "processes"])
+    workers = to_int("--backend processes: workers", values["workers"]) if values else default_workers(host)
+    if workers < 1:
+        raise UsageError(f"--backend {spec} was given; allowed: workers=1 or more.")
+    from fedwinnow.backends.processes import Processes
+
+    return Processes(host, workers)
+
+
+def default_workers(host: Host) -> int:
+    """One per GPU where clients run on GPUs, else one per core that this process may use."""
+    device = host.model.device
+    if device.type == "cuda":
+        import torch
+
+        return torch.cuda.device_count() if device.index is None else 1
+    if device.type != "cpu":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

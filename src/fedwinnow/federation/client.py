@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,6 +19,8 @@ from fedwinnow.federation.training import Training
 from fedwinnow.parts.augment import random_view
 from fedwinnow.parts.optimizers import Optimizer
 
+FEW = 2**20  # numbers: as many are worth keeping ready for the next epoch
+NO_CARE: AbstractContextManager[None] = nullcontext()
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]  # rows, input, given labels -> loss
 Step = Callable[[], None]  # moves the weights of a model by what is in its gradient
 Around = Callable[[Step, FlatModel], Step]  # a step in place of the optimiser's, which it may use
@@ -59,6 +61,14 @@ class Client:
         array = getattr(self.features, "array", None)
         return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(self.model.device)
 
+    @cached_property
+    def fixed(self) -> Tensor | None:
+        """A model's input for all samples, where they are few and no two visits differ."""
+        random = self.input_step.kind == "images" and self.training.views != "none"
+        if self.resident is None or random or self.resident.numel() > FEW:
+            return None
+        return self.plain(self.resident)
+
     def note(self, **tensors: Tensor) -> None:
         """Tell the evaluation side something per sample, for example which ones were selected."""
         self.notes.update({name: value.detach().cpu() for name, value in tensors.items()})
@@ -71,7 +81,7 @@ class Client:
         chosen = order if rows is None else rows.cpu()[order]
         size = self.training.batch_size
         for batch in torch.split(chosen, size):
-            if len(batch) < size and self.training.drop_last and len(chosen) >= size:
+            if batch.numel() < size and self.training.drop_last and len(chosen) >= size:
                 return
             yield batch
 
@@ -98,6 +108,17 @@ class Client:
             stored = random_view(stored, self.training.views, self.generator)
         return self.input_step(stored)
 
+    def views(self, batches: list[Tensor], labels: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """A model's input and the labels, batch by batch; of few samples that stay as they are all at once."""
+        labels = self.given if labels is None else labels
+        if self.fixed is None or not batches:
+            for rows, stored in zip(batches, self.stored(batches), strict=True):
+                yield self.view(stored), labels[rows.to(labels.device)]
+        else:
+            order = (batches[0] if len(batches) == 1 else torch.cat(batches)).to(labels.device)
+            size = self.training.batch_size
+            yield from zip(torch.split(self.fixed[order], size), torch.split(labels[order], size), strict=True)
+
     # --- training and scoring --------------------------------------------------------------------------------------
 
     def fit(
@@ -117,30 +138,27 @@ class Client:
         model = self.model if model is None else model
         step = self.optimizer.start(model.weights[: model.trainable], model.gradient)
         step = step if around is None else around(step, model)
+        one = torch.ones((), device=model.device)  # the slope of a loss by itself, which torch would make at each step
         for _ in range(self.training.epochs if epochs is None else epochs):
             batches = list(self.batches(rows() if callable(rows) else rows))
             model.module.train()
-            for batch, stored in zip(batches, self.stored(batches), strict=True):
+            for batch, (x, target) in zip(batches, self.views(batches, labels), strict=True):
                 model.gradient.zero_()
-                self.loss_of(objective, batch, stored, labels, model).backward()  # type: ignore[no-untyped-call]
+                with self.care(batch, model):
+                    loss = objective(batch, x, target)
+                loss.backward(one)  # type: ignore[no-untyped-call]
                 if self.training.clip is not None:
                     clip_norm(model.gradient, self.training.clip)
                 step()
-                self.forward_samples += len(batch)
-                self.backward_samples += len(batch)
+            seen = sum(batch.numel() for batch in batches)
+            self.forward_samples += seen
+            self.backward_samples += seen
 
-    def loss_of(
-        self, objective: Objective, batch: Tensor, stored: Tensor, labels: Tensor | None, model: FlatModel
-    ) -> Tensor:
-        """The loss of one batch, with the care that half precision and a batch of one sample need."""
-        given = (self.given if labels is None else labels)[batch.to(self.given.device)]
+    def care(self, batch: Tensor, model: FlatModel) -> AbstractContextManager[None]:
+        """What half precision and a batch of one sample need; for any other batch nothing."""
         if self.half_precision:
-            with torch.autocast("cuda", dtype=torch.bfloat16):
-                return objective(batch, self.view(stored), given)
-        if len(batch) == 1:
-            with lonely_batch(model):
-                return objective(batch, self.view(stored), given)
-        return objective(batch, self.view(stored), given)
+            return torch.autocast("cuda", dtype=torch.bfloat16)
+        return lonely_batch(model) if batch.numel() == 1 else NO_CARE
 
     @property
     def half_precision(self) -> bool:

@@ -124,7 +124,7 @@ class Host:
         sites = self.judged if task.ask in ("judge", "predict") else self.sites
         mine = sites.holdings.of(task.client)
         key = stream_key(self.setup.seed, f"client {task.ask} {task.exchange}", task.client, task.round) & (2**63 - 1)
-        torch.manual_seed(key)  # for layers that draw from the global generator, such as dropout
+        seed_layers(key, self.model.device)
         state = self.memory.read(task.memory)
         self.model.own_statistics = state.get("batch_norm")
         used = iter(range(10**6))
@@ -158,6 +158,18 @@ class Host:
         batches = list(torch.split(torch.arange(start, stop), size))
         stored = (torch.from_numpy(array) for array in features.stream(rows.numpy() for rows in batches))
         return score(self.model, stored, self.input_step, self.sites.shape.classes).cpu()
+
+
+def seed_layers(key: int, device: torch.device) -> None:
+    """Seed the generators that layers such as dropout draw from.
+
+    `torch.manual_seed` would also note the call, with its whole stack, for GPUs that may be used one day.
+    """
+    torch.default_generator.manual_seed(key)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(key)
+    elif device.type == "mps":
+        torch.mps.manual_seed(key)
 
 
 def new_model(shape: Shape, setup: Setup) -> FlatModel:

@@ -27,7 +27,11 @@ Replies = Iterator[tuple[int, Payload]]
 
 @dataclass(frozen=True)
 class Exchange:
-    """One question to some clients: `ask` names the method's function that answers it on site."""
+    """One question to some clients: `ask` names the method's function that answers it on site.
+
+    Clients answer at the same time, so what `send` gives must not depend on replies to the same question; a method
+    that learns from replies changes its state when it has seen the last one.
+    """
 
     ask: str
     clients: Sequence[int]
@@ -97,7 +101,7 @@ class Method(Part):
     def objective(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload) -> Tensor:
         """The loss of one batch; most methods that change only the loss override only this."""
         x, target = self.mix(client, x, y)
-        return self.criterion(client.model.module(x), target, client.class_counts).mean()
+        return self.criterion.mean(client.model.module(x), target, client.class_counts)
 
     def reply(self, client: Client, model: str = "") -> Payload:
         """The trained model and the number of samples it was trained on."""

@@ -25,9 +25,16 @@ def problem_with(payload: object, exposes: dict[str, Exposure]) -> str | None:
             return f"its reply has the key '{key}', which the method does not declare in `exposes`"
         if not isinstance(value, Tensor):
             return f"'{key}' in its reply is a {type(value).__name__}, not a tensor"
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+        if not is_finite(value):
             return f"'{key}' in its reply is not finite (NaN or infinity)"
     return None
+
+
+def is_finite(value: Tensor) -> bool:
+    """Whether there is no NaN and no infinity; both show in the smallest and the largest, found in one pass."""
+    if not value.is_floating_point() or not value.numel():
+        return True
+    return bool(torch.isfinite(torch.stack(value.detach().aminmax())).all())
 
 
 def same(first: Payload, second: Payload) -> bool:

@@ -74,14 +74,19 @@ class Federation:
                 exchange = next(conversation) if replies is None else conversation.send(replies)
             except StopIteration:
                 break
-            if replies is not None:
-                drain(replies)
+            self.conclude(replies)
+            self.server.exchange = index
             replies = self.deliver(exchange, index, tally)
-        if replies is not None:
-            drain(replies)
+        self.conclude(replies)
         tally.participants.sort()
         tally.seconds = time.perf_counter() - began
         return tally
+
+    def conclude(self, replies: Replies | None) -> None:
+        """Take in what a method did not look at, so that every reply is booked; then the exchange is over."""
+        for _ in replies or ():
+            continue
+        self.server.settle()
 
     def deliver(self, exchange: Exchange, index: int, tally: Tally) -> Iterator[tuple[int, Payload]]:
         """Ask the clients of one exchange; good replies stream back in the order of the clients."""
@@ -150,12 +155,6 @@ class Federation:
             if answer.error is not None:
                 raise RunError(f"client {answer.client}, {ask}: {answer.error}\n{answer.trace}")
             yield answer.client, answer.reply
-
-
-def drain(replies: Replies) -> None:
-    """Take in what a method did not look at, so that every reply is booked."""
-    for _ in replies:
-        continue
 
 
 def other_shape(reply: Payload, weights: Payload) -> str | None:

@@ -29,9 +29,11 @@ class Server:
     weights: Payload  # the global model
     model: FlatModel  # scratch for methods that compute on the server
     round: int = 0  # 1, 2, ... while a round is played
+    exchange: int = 0  # 0, 1, ... within the round
     state: Payload = field(default_factory=dict)  # the method's memory; it is in the checkpoint
     trusted: tuple[torch.Tensor, torch.Tensor] | None = None  # stored samples and labels, where the user gave some
     vault: Memory = field(default_factory=lambda: Memory(Path("vault")))  # what it keeps of each client, on disk
+    kept: dict[int, str | None] = field(default_factory=dict)  # versions in the vault, from the exchange that goes on
     notes: dict[str, Any] = field(default_factory=dict)  # goes into this round's line of rounds.jsonl
 
     @property
@@ -59,8 +61,18 @@ class Server:
         return [int(client) for client in order[block * self.per_round : (block + 1) * self.per_round]]
 
     def remember(self, client: int, payload: Payload) -> None:
-        """Keep something of one client, for example its last model; on disk, because there may be many."""
-        self.vault.accept(client, self.vault.write(client, self.round, 0, payload))
+        """Keep something of one client, for example its last model; on disk, because there may be many.
+
+        It can be recalled when the exchange is over: others who are asked the same must not be sent it or not,
+        depending on who answers first.
+        """
+        self.kept[client] = self.vault.write(client, self.round, self.exchange, payload)
+
+    def settle(self) -> None:
+        """The exchange is over: what was remembered can be recalled."""
+        for client, version in self.kept.items():
+            self.vault.accept(client, version)
+        self.kept.clear()
 
     def recall(self, client: int) -> Payload:
         """What was kept of a client; nothing before its first visit."""

@@ -120,14 +120,19 @@ class FedRn(Method):
         return seen[best].tolist(), weights / weights.sum()
 
     def merge(self, server: Server, replies: Replies) -> None:
+        news: list[tuple[int, float, Tensor]] = []
+
         def noting() -> Replies:
             for client, reply in replies:
-                server.state["accuracy"][client] = reply["accuracy"].double().item()
-                server.state["output"][client] = reply["output"]
+                news.append((client, reply["accuracy"].double().item(), reply["output"]))
                 server.remember(client, {key: reply[key] for key in ("weights", "counters") if key in reply})
                 yield client, reply
 
         super().merge(server, noting())
+        # Not before: what a client of this round is sent must not depend on which others have already answered.
+        for client, accuracy, output in news:
+            server.state["accuracy"][client] = accuracy
+            server.state["output"][client] = output
 
     # --- the client's half -----------------------------------------------------------------------------------------
 

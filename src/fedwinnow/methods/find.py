@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ from fedwinnow import catalogue
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.method import Method
 from fedwinnow.options import Part, build, parse_spec
+from fedwinnow.randomness import stream_key
+
+OWN_METHOD = "fedwinnow_own_method_"  # how the modules of users' files are named
 
 
 def find_method(spec: str | dict[str, Any] | Part) -> Method:
@@ -27,13 +31,16 @@ def method_in(path: Path) -> type[Method]:
     """The one method class that a file defines."""
     if not path.is_file():
         raise UsageError(f"--method {path}: there is no such file.")
-    module_spec = importlib.util.spec_from_file_location(f"fedwinnow_own_method_{path.stem}", path)
+    name = f"{OWN_METHOD}{stream_key(0, str(path.resolve())):x}"
+    module_spec = importlib.util.spec_from_file_location(name, path.resolve())
     assert module_spec is not None
     assert module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
+    sys.modules[name] = module  # dataclasses in the file look their module up
     try:
         module_spec.loader.exec_module(module)
     except Exception as problem:
+        del sys.modules[name]
         raise UsageError(f"--method {path}: the file does not import: {type(problem).__name__}: {problem}") from problem
     found = [
         thing
