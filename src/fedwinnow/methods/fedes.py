@@ -51,6 +51,7 @@ class FedES(Method):
         "Rounds of stage 1, whole passes over all clients; 0: one pass with one local epoch; none: a twentieth of all.",
         symbol="s_1",
         at_least=0,
+        presets={"literal": None, "sensible": 1},
     )
     estimator: Literal["mean", "emd", "signed_emd"] = option(
         "signed_emd",
@@ -113,11 +114,13 @@ class FedES(Method):
             server.note(stage="measure")
             ask = "train_one_epoch" if self.s1 == 0 else "train"
             place = int(server.state.get("place", torch.zeros(1)))
-            replies = yield Exchange(ask, server.turn(measured + place), lambda client: dict(server.weights))
+            members = sorted(server.turn(measured + place))
+            replies = yield Exchange(ask, members, lambda client: dict(server.weights))
             self.measure(server, replies, place + 1)
         else:
             server.note(stage="pre_train")
-            replies = yield Exchange("train", server.turn(server.round - 1), lambda client: dict(server.weights))
+            members = sorted(server.turn(server.round - 1))
+            replies = yield Exchange("train", members, lambda client: dict(server.weights))
             super().merge(server, replies)
 
     @property
