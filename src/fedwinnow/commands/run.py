@@ -81,6 +81,8 @@ class Run(Flags):
     """When a client fails: stop with its name, or leave it out of the round."""
     quorum: float = 0.5
     """With drop: the share of the asked clients that must answer."""
+    track: str | None = None
+    """Trackers, separated by commas: tensorboard, wandb (offline unless WANDB_MODE says otherwise), mlflow."""
 
     def run(self) -> int:
         """Play the experiment, with a progress bar on a terminal."""
@@ -88,6 +90,7 @@ class Run(Flags):
         from fedwinnow.commands.progress import Bar, show_summary
         from fedwinnow.experiment.play import Manner, play
         from fedwinnow.federation.rounds import Faults
+        from fedwinnow.trackers.tracker import make_trackers
 
         experiment = self.experiment()
         folder = self.out or default_folder(experiment)
@@ -96,8 +99,9 @@ class Run(Flags):
         )
         console = self.console()
         try:
-            with Bar(console) as bar:
-                summary = play(experiment, folder, manner, (bar,))
+            trackers = make_trackers(self.track, folder)
+            with Bar(console, self.backend, self.device) as bar:
+                summary = play(experiment, folder, manner, (bar, *trackers))
         except KeyboardInterrupt:
             console.print(f"\ninterrupted; continue with the same command and --resume (folder {folder})")
             return 130

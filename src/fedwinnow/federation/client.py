@@ -80,7 +80,7 @@ class Client:
         order = torch.randperm(len(self) if rows is None else len(rows), generator=self.generator)
         chosen = order if rows is None else rows.cpu()[order]
         size = self.training.batch_size
-        for batch in torch.split(chosen, size):
+        for batch in pieces(chosen, size):
             if batch.numel() < size and self.training.drop_last and len(chosen) >= size:
                 return
             yield batch
@@ -172,8 +172,13 @@ class Client:
         model = self.model if model is None else model
         chosen = torch.arange(len(self)) if rows is None else rows.cpu()
         self.forward_samples += len(chosen)
-        batches = list(torch.split(chosen, scoring_batch(model)))
+        batches = pieces(chosen, scoring_batch(model))
         return score(model, self.stored(batches), self.view if views else self.plain, self.classes)
+
+
+def pieces(rows: Tensor, size: int) -> list[Tensor]:
+    """Rows a batch at a time; no rows are no batch, where torch would give one that is empty."""
+    return list(torch.split(rows, size)) if len(rows) else []
 
 
 def score(model: FlatModel, stored: Iterator[Tensor], plain: Callable[[Tensor], Tensor], classes: int) -> Tensor:

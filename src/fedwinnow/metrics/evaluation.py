@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from fedwinnow.errors import RunError
 from fedwinnow.federation.rounds import Federation, Tally
 from fedwinnow.metrics import detection, memorisation, task
 from fedwinnow.randomness import Floats, Integers
+from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import Scene
 
 SCORES = ("accuracy", "balanced_accuracy", "macro_f1")
@@ -19,9 +21,11 @@ NOISY_CLIENT = 0.1  # a client counts as noisy above this share of wrong labels
 class Evaluation:
     """Measures a federation against the truth."""
 
-    def __init__(self, scene: Scene, test_labels: Integers | None, validation_labels: Integers | None) -> None:
+    def __init__(self, scene: Scene, labels: dict[str, Integers], trained: Holdings, places: Integers) -> None:
         self.scene = scene
-        self.labels = {"test": test_labels, "validation": validation_labels}
+        self.labels = labels
+        self.trained = trained  # who trains on what
+        self.places = places  # where each of those holdings is in the scene
 
     @property
     def everybody(self) -> tuple[int, ...]:
@@ -30,7 +34,7 @@ class Evaluation:
 
     def scores(self, federation: Federation, part: str) -> dict[str, Any] | None:
         """Task scores of the global model on the test part or the noisy hold-out; None where there is none."""
-        labels = self.labels[part]
+        labels = self.labels.get(part)
         if labels is None or not len(labels):
             return None
         logits = federation.backend.score(part, federation.server.weights, len(labels))
@@ -54,7 +58,7 @@ class Evaluation:
         chosen = {client: notes["selected"] for client, notes in tally.notes.items() if "selected" in notes}
         if not chosen:
             return {}
-        wrong = [self.scene.wrong[self.scene.holdings.of(client)] for client in chosen]
+        wrong = [self.scene.wrong[self.places[self.trained.of(client)]] for client in chosen]
         found = detection.selection([mask.numpy().astype(bool) for mask in chosen.values()], wrong)
         return {"label_precision": found["precision"], "label_recall": found["recall"]}
 
@@ -73,6 +77,9 @@ class Evaluation:
         suggested = self.scene.given.copy()
         for client, verdict in federation.ask_all("judge", self.everybody):
             mine = self.scene.holdings.of(client)
+            held, judged = mine.stop - mine.start, {len(verdict["p_wrong"]), len(verdict["suggested"])}
+            if judged != {held}:
+                raise RunError(f"client {client}, judge: it holds {held} samples, its verdict is on {sorted(judged)}.")
             p_wrong[mine] = verdict["p_wrong"].double().numpy()
             suggested[mine] = verdict["suggested"].numpy()
         return p_wrong, suggested
@@ -88,7 +95,7 @@ class Evaluation:
         after = np.where(calls, suggested, scene.given)
         return {
             "samples": detection.sample_detection(p_wrong, scene.wrong),
-            "clients": detection.client_detection(estimated[held] > NOISY_CLIENT, scene.realised[held] > NOISY_CLIENT),
+            "clients": detection.client_detection(noisy_ones(estimated), noisy_ones(scene.realised)),
             "rates": detection.rate_errors(estimated[held], scene.realised[held]),
             "quality": self.quality(rounds),
             "relabelled": detection.relabelling(scene.given, after, scene.true),
@@ -108,3 +115,9 @@ class Evaluation:
         for client, reply in federation.ask_all("predict", self.everybody):
             predicted[self.scene.holdings.of(client)] = reply["predicted"].numpy()
         return memorisation.memorisation(predicted, self.scene.given, self.scene.true)
+
+
+def noisy_ones(rates: Floats) -> list[int]:
+    """The clients whose rate is above the limit; one without a rate is not."""
+    found: list[int] = np.flatnonzero(rates > NOISY_CLIENT).tolist()
+    return found
