@@ -157,8 +157,10 @@ def workers_of(program: subprocess.Popen[str]) -> dict[int, set[str]]:
 
 def segments_of(process: int) -> set[str]:
     """The names of our shared memory that a process has mapped."""
-    maps = Path(f"/proc/{process}/maps")
-    lines = maps.read_text().splitlines() if maps.exists() else []
+    try:
+        lines = Path(f"/proc/{process}/maps").read_text().splitlines()
+    except OSError:  # it ended while we were looking
+        lines = []
     return {line.rpartition("/")[2] for line in lines if "/dev/shm/fedwinnow_" in line}
 
 
