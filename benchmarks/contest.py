@@ -100,6 +100,12 @@ class Contest:
         ours, theirs = self.ours.medians(), self.theirs.medians()
         return theirs[0] / ours[0], theirs[1] / ours[1]
 
+    def quietest(self) -> str:
+        """The same for the quickest turn of each side, which other load on the machine disturbed least."""
+        training = min(self.theirs.training) / min(self.ours.training)
+        whole = min(self.theirs.whole) / min(self.ours.whole)
+        return f"Quickest turn of each side: training {training:.2f} times, whole round {whole:.2f} times."
+
 
 @contextmanager
 def contest(job: Job, dataset: Dataset | str, backend: str = "serial") -> Iterator[Contest]:

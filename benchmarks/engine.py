@@ -63,5 +63,7 @@ def report(job: Job, race: Contest, peak: float) -> str:
         f"| the same with {TEST_SAMPLES:,} test images scored | {whole:.2f} | {their_whole:.2f} | {second:.2f} | 4 |",
         f"| GFLOP/s of training, against fp32 matrix products on all cores | {reached / 1e9:.0f} | {peak / 1e9:.0f} "
         f"| {reached / peak:.2f} | 0.5 |",
+        "",
+        race.quietest(),
     ]
     return "\n".join(lines)

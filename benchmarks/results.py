@@ -7,6 +7,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,9 @@ def paired(work: Callable[[], object], unit: Callable[[], object], repeats: int 
 
 def machine() -> str:
     """What the numbers were measured on."""
-    return f"{os.cpu_count()} cores, {processor()}, Python {platform.python_version()}, NumPy {np.__version__}"
+    versions = f"Python {platform.python_version()}, NumPy {np.__version__}, torch {version('torch')}"
+    load = f"; load when it began: {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    return f"{os.cpu_count()} cores, {processor()}, {versions}{load}"
 
 
 def processor() -> str:

@@ -19,6 +19,7 @@ def run() -> str:
         f"| batch | our training, ms | naive, ms | ratio (aim: {AIM}) | whole round, ms | naive, ms | ratio |",
         "|---:|---:|---:|---:|---:|---:|---:|",
     ]
+    quietest = []
     for batch in (10, 50):
         job = Job("mlp", clients=100, participants=10, epochs=5, batch_size=batch, crop_and_flip=False)
         with contest(job, "digits") as race:
@@ -30,4 +31,5 @@ def run() -> str:
             f"| {batch} | {training * 1e3:.1f} | {their_training * 1e3:.1f} | {first:.2f} "
             f"| {whole * 1e3:.1f} | {their_whole * 1e3:.1f} | {second:.2f} |"
         )
-    return "\n".join(lines)
+        quietest.append(f"Batch {batch}. {race.quietest()}")
+    return "\n".join([*lines, "", *quietest])

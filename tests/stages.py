@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
+import fedwinnow
 from fedwinnow.experiment.play import Manner, Player
 from fedwinnow.experiment.prepare import prepare
+from fedwinnow.experiment.result import Result
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.rounds import Faults, Federation
@@ -22,6 +24,11 @@ def ready(folder: Path, faults: Faults | None = None, **settings: Any) -> Player
     """A run before its first round; toy data unless told otherwise."""
     experiment = Experiment(**{"data": toy_data(), **TINY, **settings})
     return Player(prepare(experiment), RunFolder(folder), Manner(faults=faults or Faults()), ())
+
+
+def run(folder: Path, **settings: Any) -> Result:
+    """A small run from beginning to end; toy data and three rounds unless told otherwise."""
+    return fedwinnow.run(**{"out": folder, "data": toy_data(), **TINY, "rounds": 3, **settings})
 
 
 def played(folder: Path, **settings: Any) -> Federation:

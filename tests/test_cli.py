@@ -125,11 +125,13 @@ def test_export_and_import_give_the_same_scene(call, scene, tmp_path):
 
 
 def test_demo(call, tmp_path):
-    shown = as_json(call("demo", "--json"))
+    shown = as_json(call("demo", "--rounds", "2", "--json"))
     assert shown["realised_rate"] == pytest.approx(0.229, abs=0.001)
     assert len(shown["pictures"]) == 3
     assert all(tmp_path.joinpath(path).stat().st_size > 1000 for path in shown["pictures"])
-    assert call("demo", "--out", "other", "--quiet") == (0, "", "")
+    assert set(shown["runs"]) == {"fedavg", "fedcorr"}
+    assert (tmp_path / "demo" / "fedcorr" / "report.html").exists()
+    assert call("demo", "--rounds", "2", "--out", "other", "--quiet") == (0, "", "")
 
 
 # --- the catalogue -------------------------------------------------------------------------------------------------

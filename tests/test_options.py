@@ -137,3 +137,21 @@ def test_a_required_option_is_asked_for_with_an_example():
 
     with pytest.raises(UsageError, match=r"needs path=.*The file.*needy:path=file"):
         build("thing", Needy, {})
+
+
+def test_none_may_be_a_word_of_its_own():
+    @dataclass(frozen=True)
+    class Choosy(Part):
+        """A part in which none is a choice and leaving it out is another."""
+
+        name: ClassVar[str] = "choosy"
+        preset: Literal["one", "two"] = option("one", "A preset.")
+        mode: Literal["none", "all"] | None = option(
+            None, "By preset unless given.", presets={"one": "all", "two": "none"}
+        )
+
+    assert build("part", Choosy, {}).mode == "all"
+    assert build("part", Choosy, {"preset": "two"}).mode == "none"
+    chosen = build("part", Choosy, {"mode": "none"})
+    assert chosen.mode == "none"
+    assert str(chosen) == "choosy:mode=none"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+LEFT_OVER = re.compile(r"\..+\.[0-9a-f]{16}")  # the name of a temporary file, which a killed process leaves
 
 
 @contextmanager
@@ -35,3 +38,10 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> None:
     """Write a whole text file at once."""
     with replacing(path, durable=durable) as stream:
         stream.write(text.encode("utf-8"))
+
+
+def sweep(folder: Path) -> None:
+    """Delete what killed processes left half written; only for a folder that nobody else is writing to."""
+    for path in folder.iterdir():
+        if LEFT_OVER.fullmatch(path.name):
+            path.unlink(missing_ok=True)

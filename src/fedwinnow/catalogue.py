@@ -280,5 +280,8 @@ def type_text(annotation: ast.expr) -> str:
         inner = annotation.slice
         words = inner.elts if isinstance(inner, ast.Tuple) else [inner]
         return " | ".join(str(ast.literal_eval(word)) for word in words)
+    if isinstance(annotation, ast.BinOp):
+        return f"{type_text(annotation.left)} | {type_text(annotation.right)}"
     plain = {"int": "whole number", "float": "number", "bool": "true | false", "str": "text", "Path": "path"}
-    return " | ".join(plain.get(word.strip(), word.strip().lower()) for word in ast.unparse(annotation).split("|"))
+    word = ast.unparse(annotation)
+    return plain.get(word, word.lower())

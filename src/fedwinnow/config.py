@@ -11,9 +11,6 @@ from typing import Any
 from fedwinnow.errors import DataError, UsageError, unknown
 from fedwinnow.options import LARGEST, convert, format_spec
 
-# What a run writes into its config.toml for the reader; a config file may be such a file.
-RECORDED = {"scene_hash"}
-
 
 def with_config(command_class: type[Any], flags: list[str]) -> tuple[Any, list[str]]:
     """The command's defaults from the file that `--config` names, and the flags without it."""
@@ -61,8 +58,6 @@ def read_config(path: Path, command_class: type[Any]) -> dict[str, Any]:
     values = {}
     for key, raw in table.items():
         name = key.replace("-", "_")
-        if name in RECORDED:
-            continue
         if name not in hints or name == "config":
             raise unknown(f"key in {path}:", key, hints.keys() - {"config"})
         refuse_endless(path, key, raw)

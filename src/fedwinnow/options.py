@@ -127,7 +127,8 @@ def convert(where: str, raw: Any, hint: Any) -> Any:
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         members = [member for member in get_args(hint) if member is not type(None)]
-        if raw is None or (isinstance(raw, str) and raw.lower() == "none"):
+        own_none = any("none" in get_args(member) for member in members)  # a word among those of a Literal
+        if raw is None or (isinstance(raw, str) and raw.lower() == "none" and not own_none):
             if len(members) < len(get_args(hint)):
                 return None
             raise UsageError(f"{where}=none was given, but a value is needed.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,14 +15,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from fedwinnow.atomic import replacing, write_text
+from fedwinnow.atomic import replacing, sweep, write_text
 from fedwinnow.errors import DataError, RunError, UsageError
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.payload import Payload
 
 # A finished or broken run may be continued with more rounds, and its scene may lie elsewhere: its hash is compared.
 FREE_TO_CHANGE = {"rounds", "scene"}
-LEFT_OVER = re.compile(r"\.(.+\.(?:toml|json|jsonl|npz|csv|safetensors))\.[a-z0-9_]{8}")  # of a write that was killed
 
 
 class RunFolder:
@@ -72,9 +70,7 @@ class RunFolder:
     def take(self, config: dict[str, Any]) -> None:
         """Make the folder that of this config, and sweep out what a killed process left half written."""
         with guarded(self.path):
-            for path in self.path.iterdir():
-                if LEFT_OVER.fullmatch(path.name):
-                    path.unlink(missing_ok=True)
+            sweep(self.path)
             write_text(self.path / "config.toml", tomli_w.dumps(config))
 
     def other_scene(self, scene_hash: str) -> list[str]:

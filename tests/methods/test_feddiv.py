@@ -10,6 +10,7 @@ import torch
 
 from by_hand import conversation, identity, one_client, one_server
 from fedwinnow.methods.feddiv import MIDDLE, FedDiv
+from fedwinnow.methods.find import find_method
 from fedwinnow.parts.sample_losses import sample_losses
 from fedwinnow.testing import MethodTester
 
@@ -331,6 +332,8 @@ def test_the_local_filter_stays_at_home(tmp_path):
 def test_the_first_filter(tmp_path):
     assert played(FedDiv(), tmp_path, 0)[0].state["filter"].isnan().all()
     assert played(FedDiv(preset="code"), tmp_path, 0)[0].state["filter"].tolist() == list(MIDDLE)
+    chosen = find_method("feddiv:preset=code,first_filter=absent")
+    assert played(chosen, tmp_path, 0)[0].state["filter"].isnan().all()
 
 
 def test_a_warm_up_pass_hands_the_model_on_to_everybody_once(tmp_path):

@@ -56,3 +56,20 @@ def test_every_loss_has_a_gradient_that_is_a_number():
         logits = torch.tensor([[200.0, -200.0, 0.0]], requires_grad=True)
         loss(logits, torch.tensor([1]), COUNTS).sum().backward()
         assert torch.isfinite(logits.grad).all()
+
+
+@pytest.mark.parametrize("spec", ["cross_entropy", "sce", "gce", "logit_adjustment"])
+@pytest.mark.parametrize("soft", [False, True], ids=["hard", "soft"])
+def test_the_mean_of_a_batch_has_the_slope_of_the_mean_to_the_last_bit(spec, soft):
+    loss = catalogue.make("losses", spec)
+    assert isinstance(loss, Loss)
+    generator = torch.Generator().manual_seed(0)
+    for count in (1, 3, 10, 33, 128):
+        logits = torch.randn(count, 3, generator=generator)
+        target = torch.rand(count, 3, generator=generator).softmax(1) if soft else torch.arange(count) % 3
+        slopes = []
+        for mean in (loss.mean, lambda *given: loss(*given).mean()):
+            leaf = logits.clone().requires_grad_()
+            mean(leaf, target, COUNTS).backward()
+            slopes.append(leaf.grad)
+        assert torch.equal(*slopes)

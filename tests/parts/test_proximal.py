@@ -38,6 +38,6 @@ def test_at_the_start_there_is_no_slope(squared):
 def test_convolutions_are_compared_in_their_own_layout_and_buffers_do_not_count():
     model = FlatModel(make_model("lenet:norm=batch", Shape("images", (8, 8, 1), 3)))
     sent = model.weights.clone()
-    assert float(distance_to(sent, model)) == 0
+    assert distance_to(sent, model).item() == 0
     model.statistics.add_(5.0)
-    assert float(distance_to(sent, model)) == 0
+    assert distance_to(sent, model).item() == 0

@@ -63,6 +63,7 @@ class Bar(Watcher):
         """One more round."""
         text = f"accuracy {percent(row.get('accuracy'))}, {row['seconds']:.2f} s a round"
         self.progress.update(self.task, completed=row["round"], text=text)
+        warn_of_ranking(row.get("quality_correlation"), self.console)
 
 
 WARNINGS = {
@@ -84,6 +85,10 @@ def show_summary(summary: dict[str, Any], folder: Path, console: Console) -> Non
             f"wrong labels found: recall {percent(samples['recall'])}, precision {percent(samples['precision'])}, "
             f"AUROC {number(samples['auroc'])}"
         )
+    quality = (summary.get("detection") or {}).get("quality")
+    if quality is not None:
+        console.print(f"estimated data quality of the clients: correlation with the truth {number(quality['pearson'])}")
+        warn_of_ranking(quality["pearson"], console)
     memorised = (summary.get("memorisation") or {}).get("memorised")
     if memorised is not None:
         console.print(f"wrong labels that the model has memorised: {percent(memorised)}")
@@ -94,6 +99,15 @@ def show_summary(summary: dict[str, Any], folder: Path, console: Console) -> Non
         + ("" if peak is None else f", peak memory {peak:.0f} MB")
     )
     console.print(f"written to [bold]{folder}[/]; open [bold]{folder / 'report.html'}[/]")
+
+
+def warn_of_ranking(correlation: float | None, console: Console) -> None:
+    """Say it when a method holds its best clients for its worst."""
+    if correlation is not None and correlation < 0:
+        console.print(
+            f"[yellow]the method ranks its clients BACKWARDS: its estimate of their data quality has a correlation of "
+            f"{correlation:.2f} with the truth[/]"
+        )
 
 
 def percent(share: float | None) -> str:

@@ -181,6 +181,7 @@ class Player:
 
     def line(self, number: int, tally: Tally, measured: dict[str, Any], evaluation: float) -> dict[str, Any]:
         """The line of rounds.jsonl."""
+        quality = self.evaluation.quality([self.server.notes])
         return {
             "round": number,
             **self.server.notes,
@@ -188,6 +189,7 @@ class Player:
             "dropped": tally.dropped,
             **measured,
             **self.evaluation.remarks(tally),
+            **({} if quality is None else {"quality_correlation": quality["pearson"]}),
             "bytes_up": tally.bytes_up,
             "bytes_down": tally.bytes_down,
             "forward_samples": tally.forward_samples,
@@ -230,7 +232,7 @@ class Player:
         p_wrong, suggested = self.evaluation.verdicts(self.federation)
         final = {
             "test": self.evaluation.scores(self.federation, "test"),
-            "detection": self.evaluation.detection(p_wrong, suggested),
+            "detection": self.evaluation.detection(p_wrong, suggested, self.folder.rounds()),
             "memorisation": self.evaluation.memorised(self.federation),
         }
         summary = summarise(self.stage, self.folder.rounds(), self.costs, "finished", final)

@@ -22,6 +22,8 @@ from fedwinnow.parts.optimizers import Optimizer
 FEW = 2**20  # numbers: as many are worth keeping ready for the next epoch
 NO_CARE: AbstractContextManager[None] = nullcontext()
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]  # rows, input, given labels -> loss
+Step = Callable[[], None]  # moves the weights of a model by what is in its gradient
+Around = Callable[[Step, FlatModel], Step]  # a step in place of the optimiser's, which it may use
 
 
 @dataclass
@@ -127,13 +129,15 @@ class Client:
         epochs: int | None = None,
         labels: Tensor | None = None,
         model: FlatModel | None = None,
+        around: Around | None = None,
     ) -> None:
         """Train on the given rows (all by default), with the given labels (or others): the only training loop.
 
-        Rows may also be a function, which is asked before each epoch.
+        Rows may also be a function, which is asked before each epoch. `around` is for methods that change the step.
         """
         model = self.model if model is None else model
         step = self.optimizer.start(model.weights[: model.trainable], model.gradient)
+        step = step if around is None else around(step, model)
         one = torch.ones((), device=model.device)  # the slope of a loss by itself, which torch would make at each step
         for _ in range(self.training.epochs if epochs is None else epochs):
             batches = list(self.batches(rows() if callable(rows) else rows))

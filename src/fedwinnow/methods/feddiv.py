@@ -115,10 +115,10 @@ class FedDiv(Method):
     normalise: bool | None = option(
         None, "Map each client's losses to 0..1 before filtering.", presets={"paper": False, "code": True}
     )
-    first_filter: Literal["none", "middle"] | None = option(
+    first_filter: Literal["absent", "middle"] | None = option(
         None,
-        "The filter of the first round: none, everything is clean; or two almost equal components around 0.5.",
-        presets={"paper": "none", "code": "middle"},
+        "The filter of the first round: absent, everything is clean; or two almost equal components around 0.5.",
+        presets={"paper": "absent", "code": "middle"},
     )
     em_steps: int | None = option(
         None, "Most EM steps of a local filter.", at_least=1, presets={"paper": 100, "code": 3}

@@ -136,6 +136,16 @@ def identification_accuracy(selected: Sequence[Values], wrong: Sequence[Values])
     return [share(count(np.asarray(one, bool) != np.asarray(bad, bool)), len(bad)) for one, bad in pairs]
 
 
+def quality_errors(quality: Values, realised: Values) -> dict[str, Figure]:
+    """Estimated data quality per client against 1 minus the realised noise rate; a NaN on either side is left out.
+
+    A negative correlation says that the ranking is backwards: good clients are held for bad ones.
+    """
+    quality, true = np.asarray(quality, np.float64), 1 - np.asarray(realised, np.float64)
+    known = np.isfinite(quality) & np.isfinite(true)
+    return {"pearson": pearson(quality[known], true[known]), "mse": quality_mse(quality, realised)}
+
+
 def quality_mse(quality: Values, realised: Values, *, rescale: bool = False) -> Figure:
     """Mean squared error of estimated data quality per client against 1 minus the realised noise rate.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,13 @@ class Evaluation:
         found = detection.selection([mask.numpy().astype(bool) for mask in chosen.values()], wrong)
         return {"label_precision": found["precision"], "label_recall": found["recall"]}
 
+    def quality(self, notes: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+        """The method's last estimate of its clients' data quality against the truth; None where there is none."""
+        stated = [note["quality"] for note in notes if "quality" in note]
+        if not stated or self.scene.wrong is None:
+            return None
+        return detection.quality_errors(np.array(stated[-1], np.float64), self.scene.realised)
+
     # --- after the last round --------------------------------------------------------------------------------------
 
     def verdicts(self, federation: Federation) -> tuple[Floats, Integers]:
@@ -76,11 +84,11 @@ class Evaluation:
             suggested[mine] = verdict["suggested"].numpy()
         return p_wrong, suggested
 
-    def detection(self, p_wrong: Floats, suggested: Integers) -> dict[str, Any]:
-        """How good the verdicts are, against the truth; null everywhere where the truth is unknown."""
+    def detection(self, p_wrong: Floats, suggested: Integers, rounds: Iterable[dict[str, Any]]) -> dict[str, Any]:
+        """How good verdicts and estimates are, against the truth; null everywhere where the truth is unknown."""
         scene = self.scene
         if scene.wrong is None or scene.true is None:
-            return {"samples": None, "clients": None, "rates": None, "relabelled": None}
+            return dict.fromkeys(("samples", "clients", "rates", "quality", "relabelled"))
         estimated = self.estimated_rates(p_wrong)
         held = scene.holdings.sizes > 0
         calls = p_wrong > 0.5
@@ -89,6 +97,7 @@ class Evaluation:
             "samples": detection.sample_detection(p_wrong, scene.wrong),
             "clients": detection.client_detection(noisy_ones(estimated), noisy_ones(scene.realised)),
             "rates": detection.rate_errors(estimated[held], scene.realised[held]),
+            "quality": self.quality(rounds),
             "relabelled": detection.relabelling(scene.given, after, scene.true),
         }
 

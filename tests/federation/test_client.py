@@ -1,0 +1,68 @@
+"""A client's training loop: what it keeps ready changes the time, never the numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedwinnow.data.dataset import Resident
+from fedwinnow.data.tensors import InputStep
+from fedwinnow.federation import client as module
+from fedwinnow.federation.client import Client
+from fedwinnow.federation.flat import FlatModel
+from fedwinnow.federation.payload import is_finite
+from fedwinnow.federation.training import Training
+from fedwinnow.models.choose import make_model
+from fedwinnow.models.shape import Shape
+from fedwinnow.parts.optimizers import Sgd
+
+
+def trained(*, views: str = "none", rows: torch.Tensor | None = None) -> torch.Tensor:
+    """The weights after three epochs of a convolutional network on 23 random images."""
+    generator = torch.Generator().manual_seed(5)
+    images = torch.randint(0, 256, (23, 16, 16, 3), dtype=torch.uint8, generator=generator).numpy()
+    model = FlatModel(make_model("cnn4:width=8", Shape("images", (16, 16, 3), 4)))
+    client = Client(
+        id=0,
+        round=1,
+        rounds=1,
+        features=Resident(images),
+        given=torch.arange(23) % 4,
+        classes=4,
+        model=model,
+        training=Training(epochs=3, batch_size=10, views=views),
+        optimizer=Sgd(lr=0.1, momentum=0.5),
+        input_step=InputStep("images", (0.5,) * 3, (0.25,) * 3),
+        generator=torch.Generator().manual_seed(7),
+    )
+    client.fit(lambda rows, x, y: torch.nn.functional.cross_entropy(model.module(x), y), rows=rows)
+    assert client.backward_samples == 3 * (23 if rows is None else len(rows))
+    return model.weights.clone()
+
+
+@pytest.mark.parametrize("rows", [None, torch.tensor([4, 1, 20, 7, 9, 2, 11, 16, 3, 0, 22, 5])], ids=["all", "some"])
+def test_inputs_kept_ready_are_those_of_each_batch(monkeypatch, rows):
+    kept = trained(rows=rows)
+    monkeypatch.setattr(module, "FEW", 0)
+    assert torch.equal(kept, trained(rows=rows))
+
+
+def test_random_views_are_drawn_anew():
+    assert not torch.equal(trained(views="crop_flip"), trained())
+    assert torch.equal(trained(views="crop_flip"), trained(views="crop_flip"))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("place", [0, 500, 999])
+def test_a_single_bad_number_is_found(bad, place):
+    value = torch.linspace(-1, 1, 1000)
+    assert is_finite(value)
+    value[place] = bad
+    assert not is_finite(value)
+    assert not is_finite(torch.full((), bad))
+
+
+def test_nothing_and_whole_numbers_are_finite():
+    assert is_finite(torch.zeros(0))
+    assert is_finite(torch.tensor([1, 2]))
+    assert is_finite(torch.full((3,), torch.finfo().max))
