@@ -40,7 +40,7 @@ def test_every_command_shown_works(document, tmp_path, monkeypatch, capsys):
         if needed:
             (tmp_path / needed).write_text(FILES[needed], encoding="utf-8")
         with pytest.raises(SystemExit) as ended:
-            main(shlex.split(line)[1:])
+            main(shlex.split(line, comments=True)[1:])
         assert ended.value.code == 0, f"{line}\n{capsys.readouterr().err}"
 
 
@@ -53,7 +53,7 @@ def test_the_documents_show_commands():
 def test_what_the_readme_says_the_demo_prints(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
-        main(["demo"])
+        main(["demo", "--rounds", "1"])
     printed = {line.rstrip() for line in capsys.readouterr().out.splitlines()}
     excerpt = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[0]
     assert {line.rstrip() for line in excerpt.splitlines()} - printed <= {"..."}

@@ -73,7 +73,7 @@ def test_methods_that_nobody_else_can_import(make_host, crews, nothing_left):
     with pytest.raises(UsageError, match=r"Hidden has no name.*into a file.*--backend serial"):
         Processes(host, 1, crews[1])
     host.method = OnlyHere()
-    with pytest.raises(UsageError, match=r"OnlyHere cannot be imported.*into a file.*--backend serial"):
+    with pytest.raises(UsageError, match=r"OnlyHere has no name.*into a file.*--backend serial"):
         Processes(host, 1, crews[1])
     nothing_left()
     Processes(make_host(), 1, crews[1]).close()
@@ -81,9 +81,12 @@ def test_methods_that_nobody_else_can_import(make_host, crews, nothing_left):
 
 @dataclass(frozen=True)
 class OnlyHere(Method):
-    """Its module belongs to the tests, and workers do not see those."""
+    """Its module is one that no other process can import."""
 
     name: ClassVar[str] = "only_here"
+
+
+OnlyHere.__module__ = "a_module_of_nowhere"
 
 
 @pytest.mark.parametrize("model", [torch.nn.Flatten(), lambda classes: torch.nn.Flatten()])

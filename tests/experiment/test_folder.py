@@ -94,7 +94,7 @@ def test_unknown_figures_are_null(tmp_path):
     assert summary["last"] == summary["last10"] == summary["best"] == nothing
     assert summary["test"] is None
     assert summary["memorisation"] is None
-    assert summary["detection"] == dict.fromkeys(("samples", "clients", "rates", "relabelled"))
+    assert summary["detection"] == dict.fromkeys(("samples", "clients", "rates", "quality", "relabelled"))
     assert summary["scene"]["realised_rate"] is None
     assert all(row["accuracy"] is None for row in result.rounds)
 

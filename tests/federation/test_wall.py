@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedwinnow.experiment.play import Player
+from fedwinnow.api import run
+from fedwinnow.experiment.play import Player, Watcher
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.federation.host import Host, Sites, Task
 from fedwinnow.federation.method import Method
 from fedwinnow.metrics.evaluation import Evaluation
 from fedwinnow.scene.scene import Scene
+from fedwinnow.testing import toy_data
 from stages import TINY, ready
 
 PROGRAM = (types.ModuleType, type, types.CodeType, types.BuiltinFunctionType)  # code, not data
@@ -175,3 +177,13 @@ def test_a_client_that_needs_more_models_gets_no_way_to_other_clients(tmp_path):
     assert first is not second
     assert first is not client.model
     assert not any(isinstance(thing, Sites | Host) for thing in reachable(client))
+
+
+def test_the_run_folder_has_no_truth_while_methods_run(tmp_path):
+    class Look(Watcher):
+        def round(self, row):
+            assert (tmp_path / "scene.json").exists()
+            assert not (tmp_path / "scene.npz").exists()
+
+    run(out=tmp_path, data=toy_data(), clients=3, rounds=2, epochs=1, noise="constant:rate=0.5", watchers=(Look(),))
+    assert (tmp_path / "scene.npz").exists()

@@ -25,6 +25,7 @@ from fedwinnow.federation.rounds import Faults, Federation, Tally
 from fedwinnow.federation.server import Server
 from fedwinnow.metrics.evaluation import Evaluation
 from fedwinnow.report.html import write_report
+from fedwinnow.scene.files import save_arrays, save_description
 from fedwinnow.store import RunFolder
 
 Checkpoint = tuple[Payload, Payload, dict[str, Any]]  # global weights, server memory, facts
@@ -142,7 +143,7 @@ class Player:
         """Start where the last checkpoint stands, or at the beginning."""
         stored = self.folder.load_state(self.server.model)
         if stored is None:
-            self.stage.scene.save(self.folder.path)
+            save_description(self.stage.scene, self.folder.path)  # the truth follows when no method runs any more
             self.folder.write_json("environment.json", environment(self.stage, self.manner.backend, self.manner.device))
             self.stage.method.start(self.server)
             self.folder.keep_rounds(0)
@@ -235,6 +236,7 @@ class Player:
             "detection": self.evaluation.detection(p_wrong, suggested, self.folder.rounds()),
             "memorisation": self.evaluation.memorised(self.federation),
         }
+        save_arrays(self.stage.scene, self.folder.path)
         summary = summarise(self.stage, self.folder.rounds(), self.costs, "finished", final)
         self.folder.write_text(
             "clients.csv", clients_table(self.stage, self.evaluation.estimated_rates(p_wrong), self.folder.rounds())

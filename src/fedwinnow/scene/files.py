@@ -51,13 +51,26 @@ def or_null(number: float) -> float | None:
 
 def save_scene(scene: Scene, folder: Path) -> None:
     """Write both files; each is whole or absent."""
+    save_description(scene, folder)
+    save_arrays(scene, folder)
+
+
+def save_description(scene: Scene, folder: Path) -> None:
+    """Write scene.json, which says nothing about single samples."""
+    try:
+        write_text(folder / "scene.json", json.dumps(describe_scene(scene), indent=1) + "\n")
+    except OSError as problem:
+        raise DataError(f"{folder}: the scene cannot be written: {problem.strerror or problem}") from None
+
+
+def save_arrays(scene: Scene, folder: Path) -> None:
+    """Write scene.npz, which has the true labels."""
     arrays = {"rows": scene.holdings.rows, "offsets": scene.holdings.offsets, "given": scene.given}
     if scene.true is not None:
         arrays["true"] = scene.true
     try:
         with replacing(folder / "scene.npz") as stream:
             np.savez_compressed(stream, allow_pickle=False, **arrays)
-        write_text(folder / "scene.json", json.dumps(describe_scene(scene), indent=1) + "\n")
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else problem
         raise DataError(f"{folder}: the scene cannot be written: {reason}") from None
