@@ -62,6 +62,8 @@ def test_two_means_come_to_rest():
     points = tensor([0.0], [1.0], [2.0], [10.0], [11.0])
     # From 0 and 1 the border moves right until 2 | 10; the first point is always in the first half.
     assert two_means(points, torch.tensor([[0, 1], [4, 3]])).int().tolist() == [[0, 0, 0, 1, 1]] * 2
+    # Without a move every point goes to the nearer of the two, the first on a tie.
+    assert two_means(points, torch.tensor([[0, 2]]), moves=0).int().tolist() == [[0, 0, 1, 1, 1]]
 
 
 def test_a_start_never_takes_the_same_point_twice_where_others_differ():
@@ -71,7 +73,7 @@ def test_a_start_never_takes_the_same_point_twice_where_others_differ():
 
 def test_the_larger_component():
     # The norms of (3, 0) and (2, 2) are 3 and 2.83, their sums 3 and 4.
-    mixtures = Mixtures(tensor([[3, 0], [2, 2]]), tensor([0.5, 0.5]), torch.tensor([[False, True, True]]))
+    mixtures = Mixtures(tensor([[3, 0], [2, 2]]), tensor([0.5, 0.5]), torch.tensor([[False, True, True]]), tensor(0.0))
     assert mixtures.larger("norm").tolist() == [[True, False, False]]
     assert mixtures.larger("sum").tolist() == [[False, True, True]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedwinnow.parts.noisy_clients import completed, most_frequent, noisy_sets, zero_to_one
+from fedwinnow.parts.noisy_clients import completed, most_frequent, noisy_set, prepared, zero_to_one
 
 
 def test_missing_classes_take_the_smallest_value_and_unknown_ones_go():
@@ -20,16 +20,33 @@ def test_every_class_goes_from_0_to_1_and_a_constant_one_is_0():
     assert zero_to_one(table).tolist() == [[0, 0], [1, 0], [0.5, 0]]
 
 
+def rows(spread: float) -> torch.Tensor:
+    """Twelve clean clients, and eight noisy ones that are up to so much noisier, each in its own classes."""
+    generator = torch.Generator().manual_seed(2)
+    table = 0.5 + 0.1 * torch.rand(20, 6, generator=generator)
+    table[12:] += 0.2 + spread * torch.rand(8, 1, generator=generator) * torch.rand(8, 6, generator=generator)
+    return table
+
+
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("normalise", [True, False])
-def test_clear_cases_are_always_found(covariance, normalise):
-    generator = torch.Generator().manual_seed(0)
-    table = 0.5 + 0.1 * torch.rand(20, 3, generator=generator)
-    table[12:] += 1.0
-    sets = noisy_sets(
-        table, torch.ones_like(table, dtype=torch.bool), fits=200, seed=0, normalise=normalise, covariance=covariance
-    )
-    assert (sets == (torch.arange(20) >= 12)).all()
+@pytest.mark.parametrize("detect", ["likely", "single", "vote"])
+def test_clear_cases_are_always_found(covariance, normalise, detect):
+    table = rows(spread=0.1)
+    points = prepared(table, torch.ones_like(table, dtype=torch.bool), normalise)
+    for seed in range(5):
+        noisy, agreement = noisy_set(points, detect, seed=seed, covariance=covariance)
+        assert noisy.tolist() == [False] * 12 + [True] * 8
+        assert 0 < agreement <= 1
+
+
+def test_the_likeliest_mixture_finds_noisy_clients_that_lie_far_apart():
+    # Two-means cuts the noisy clients in two, and EM stays there; the likelihood knows better.
+    points = prepared(rows(spread=3.0), torch.ones(20, 6, dtype=torch.bool), normalise=True)
+    noisy = torch.arange(20) >= 12
+    found = {detect: [noisy_set(points, detect, seed=seed)[0] for seed in range(10)] for detect in ("single", "likely")}
+    assert sum(torch.equal(one, noisy) for one in found["single"]) < 5
+    assert all(torch.equal(one, noisy) for one in found["likely"])
 
 
 def test_the_most_frequent_set_wins_and_of_equals_the_first():

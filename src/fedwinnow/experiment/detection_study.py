@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.result import Result
 from fedwinnow.metrics.detection import repeated_detection
 from fedwinnow.metrics.evaluation import noisy_ones
-from fedwinnow.parts.mixture import Covariance, Measure
-from fedwinnow.parts.noisy_clients import noisy_sets
+from fedwinnow.parts.mixture import Covariance, Measure, fit_mixtures
+from fedwinnow.parts.noisy_clients import prepared
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,9 @@ def study_detection(folder: str | Path, fitting: Fitting | None = None) -> list[
 def score(row: dict[str, Any], noisy: set[int], fitting: Fitting) -> dict[str, Any]:
     """The figures of one measured round."""
     table = torch.from_numpy(np.array(row["indicator"], dtype=np.float64))  # what is null becomes NaN
-    sets = noisy_sets(table, ~table.isnan(), **dataclasses.asdict(fitting)).numpy()
+    points = prepared(table, ~table.isnan(), fitting.normalise)
+    fitted = fit_mixtures(points, fitting.fits, fitting.seed, covariance=fitting.covariance)
+    sets = fitted.larger(fitting.measure).numpy()
     places = [place for place, client in enumerate(row["measured"]) if client in noisy]
     kinds = np.unique(sets, axis=0)
     return {**repeated_detection(sets, places), "fits": fitting.fits, "different_sets": len(kinds)}

@@ -33,11 +33,10 @@ from fedwinnow.parts.aggregate import WeightedMean
 from fedwinnow.parts.distances import model_distance, nearness
 from fedwinnow.parts.lid import local_intrinsic_dimensionality
 from fedwinnow.parts.losses import LogitAdjustment
-from fedwinnow.parts.noisy_clients import most_frequent, noisy_sets
+from fedwinnow.parts.noisy_clients import noisy_set, prepared
 from fedwinnow.parts.sample_losses import sample_losses
 
 UNKNOWN, CLEAN, NOISY = -1, 0, 1
-VOTES = 9
 LID_NEIGHBOURS = 20  # as FedCorr, whose indicator this is
 
 
@@ -77,10 +76,10 @@ class FedNoRo(Method):
         "Form of the mixture's components; the paper does not say.",
         presets={"paper": "diagonal", "code": "full"},
     )
-    detect: Literal["single", "vote"] | None = option(
+    detect: Literal["likely", "single", "vote"] | None = option(
         None,
-        "One mixture, or the most frequent set of nine from different starts.",
-        presets={"paper": "single", "code": "vote"},
+        "The likeliest of many mixtures, one from a random start, or the most frequent set of nine.",
+        presets={"paper": "likely", "code": "vote"},
     )
     noisy_mean: Literal["norm", "sum"] | None = option(
         None,
@@ -149,18 +148,13 @@ class FedNoRo(Method):
         rows = dict(replies)
         table = torch.stack([reply["indicator"] for reply in rows.values()])
         present = torch.stack([reply["present"] for reply in rows.values()])
+        assert self.detect is not None  # the preset has filled these
         assert self.covariance is not None
         assert self.noisy_mean is not None
-        sets = noisy_sets(
-            table,
-            present,
-            fits=VOTES if self.detect == "vote" else 1,
-            seed=server.seed,
-            normalise=self.normalise,
-            covariance=self.covariance,
-            measure=self.noisy_mean,
+        points = prepared(table, present, self.normalise)  # eq. (3)
+        noisy, agreement = noisy_set(
+            points, self.detect, seed=server.seed, covariance=self.covariance, measure=self.noisy_mean
         )
-        noisy, agreement = most_frequent(sets)
         found = [client for client, bad in zip(rows, noisy.tolist(), strict=True) if bad]
         shown = [
             [round(value, 6) if held else None for value, held in zip(*row, strict=True)]

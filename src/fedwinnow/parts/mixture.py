@@ -1,7 +1,7 @@
 """A mixture of two Gaussians on points of several dimensions, fitted from many random starts in one call.
 
-The start is that of scikit-learn: two points by k-means++ (the better of two candidates), two-means from there, then
-EM. What EM finds follows from the split that two-means ends in, and few of those differ: ten thousand fits of twenty
+The usual start is that of scikit-learn: two points by k-means++ (the better of two candidates), two-means from there,
+then EM. What EM finds follows from the split that it starts from, and few of those differ: ten thousand fits of twenty
 points take a fraction of a second. Everything is computed in float64.
 """
 
@@ -19,6 +19,7 @@ from fedwinnow.randomness import uniforms
 
 Covariance = Literal["full", "diagonal"]
 Measure = Literal["norm", "sum"]
+Start = Literal["two_means", "points"]
 LLOYD_STEPS = 300
 BLOCK = 20_000_000  # numbers that are worked on at once
 RELATIVE_FLOOR = 1e-10  # of the data's own variance, so that rounding cannot break a covariance of large numbers
@@ -31,6 +32,7 @@ class Mixtures:
     means: Tensor
     weights: Tensor
     second: Tensor  # fits x points: whether the second component claims the point
+    likelihood: Tensor  # fits: the mean log-likelihood of a point
 
     def larger(self, measure: Measure = "norm") -> Tensor:
         """Per fit, the points of the component whose mean is larger; nobody where one component claims all points."""
@@ -45,24 +47,27 @@ def fit_mixtures(
     seed: int,
     *,
     covariance: Covariance = "full",
+    start: Start = "two_means",
     steps: int = 100,
     tolerance: float = 1e-3,
     regularisation: float = 1e-6,
 ) -> Mixtures:
     """Fit the points (points x dimensions) so many times; fit number f is the same however many others there are.
 
-    EM of one fit ends when its mean log-likelihood moves by less than the tolerance.
+    EM of one fit ends when its mean log-likelihood moves by less than the tolerance. With `start="points"` it begins at
+    the two points themselves: less often at a good end, but at more different ones.
     """
     points = points.detach().cpu().double()
     floor = regularisation + RELATIVE_FLOOR * float(points.var(0, correction=0).max())
     shape = Shape(covariance, floor)
     size = max(1, BLOCK // (2 * points.numel()))
     pairs, pair_of = torch.unique(starts(points, fits, seed), dim=0, return_inverse=True)
-    ends = torch.cat([two_means(points, block) for block in torch.split(pairs, size)])
+    moves = LLOYD_STEPS if start == "two_means" else 0
+    ends = torch.cat([two_means(points, block, moves) for block in torch.split(pairs, size)])
     splits, split_of = torch.unique(ends, dim=0, return_inverse=True)
     found = [climb(points, block, shape, steps, tolerance) for block in torch.split(splits, size)]
-    means, weights, second = (torch.cat(piece)[split_of[pair_of]] for piece in zip(*found, strict=True))
-    return Mixtures(means, weights, second)
+    means, weights, second, likelihood = (torch.cat(piece)[split_of[pair_of]] for piece in zip(*found, strict=True))
+    return Mixtures(means, weights, second, likelihood)
 
 
 # --- the start --------------------------------------------------------------------------------------------------------
@@ -80,22 +85,25 @@ def starts(points: Tensor, fits: int, seed: int) -> Tensor:
     return torch.stack([torch.minimum(first, second), torch.maximum(first, second)], 1)
 
 
-def two_means(points: Tensor, pairs: Tensor) -> Tensor:
+def two_means(points: Tensor, pairs: Tensor, moves: int = LLOYD_STEPS) -> Tensor:
     """Which points (fits x points) belong to the second of two centres, moved from these pairs until they rest.
 
     The first centre is the one that holds the first point, so that equal splits are written equally.
     """
-    centres = points[pairs]
-    second = torch.zeros(len(pairs), len(points), dtype=torch.bool)
-    for step in range(LLOYD_STEPS):
-        distances = (points - centres.unsqueeze(2)).square().sum(-1)
-        now = distances[:, 1] < distances[:, 0]
-        if step and torch.equal(now, second):
+    second = nearer_second(points, points[pairs])
+    for _ in range(moves):
+        share = shares(second)
+        now = nearer_second(points, share @ points / share.sum(-1, keepdim=True).clamp(min=1))
+        if torch.equal(now, second):
             break
         second = now
-        share = shares(second)
-        centres = share @ points / share.sum(-1, keepdim=True).clamp(min=1)
     return second ^ second[:, :1]
+
+
+def nearer_second(points: Tensor, centres: Tensor) -> Tensor:
+    """Which points (fits x points) are nearer to the second of two centres (fits x 2 x dimensions)."""
+    distances = (points - centres.unsqueeze(2)).square().sum(-1)
+    return distances[:, 1] < distances[:, 0]
 
 
 def shares(second: Tensor) -> Tensor:
@@ -134,7 +142,9 @@ class Shape:
         return -0.5 * (squares + points.shape[1] * math.log(2 * math.pi)) - volume.unsqueeze(-1)
 
 
-def climb(points: Tensor, second: Tensor, shape: Shape, steps: int, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
+def climb(
+    points: Tensor, second: Tensor, shape: Shape, steps: int, tolerance: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """EM from hard splits; a fit that has come to rest is left alone while the others go on."""
     means, spread, weights = maximised(points, shares(second), shape)
     running = torch.arange(len(second))
@@ -146,8 +156,8 @@ def climb(points: Tensor, second: Tensor, shape: Shape, steps: int, tolerance: f
         running, before = running[moving], likelihood[moving]
         if len(running) == 0:
             break
-    share, _ = expected(points, means, spread, weights, shape)
-    return means, weights, share[:, 1] > share[:, 0]
+    share, likelihood = expected(points, means, spread, weights, shape)
+    return means, weights, share[:, 1] > share[:, 0], likelihood
 
 
 def expected(points: Tensor, means: Tensor, spread: Tensor, weights: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
 from torch import Tensor
 
-from fedwinnow.parts.mixture import Covariance, Measure, fit_mixtures
+from fedwinnow.parts.mixture import Covariance, Measure, Start, fit_mixtures
 
+Detect = Literal["likely", "single", "vote"]
+VOTES = 9
+STARTS = 200
+COMPARABLE = 1e-3  # a smaller variance would let a component of one client win by shrinking to nothing
 SMALLEST_RANGE = 1e-12  # a column that varies less is constant
+
+
+def prepared(table: Tensor, present: Tensor, normalise: bool) -> Tensor:
+    """The points that are to be split, from what the clients sent."""
+    whole = completed(table, present)
+    return zero_to_one(whole) if normalise else whole
 
 
 def completed(table: Tensor, present: Tensor) -> Tensor:
@@ -27,20 +39,23 @@ def zero_to_one(table: Tensor) -> Tensor:
     return torch.where(varies, (table - low) / torch.where(varies, high - low, 1.0), 0.0)
 
 
-def noisy_sets(
-    table: Tensor,
-    present: Tensor,
-    *,
-    fits: int,
-    seed: int,
-    normalise: bool = True,
-    covariance: Covariance = "full",
-    measure: Measure = "norm",
-) -> Tensor:
-    """The noisy clients (fits x clients) by so many mixtures, each from another start."""
-    whole = completed(table, present)
-    points = zero_to_one(whole) if normalise else whole
-    return fit_mixtures(points, fits, seed, covariance=covariance).larger(measure)
+def noisy_set(
+    points: Tensor, detect: Detect, *, seed: int, covariance: Covariance = "diagonal", measure: Measure = "norm"
+) -> tuple[Tensor, float]:
+    """The noisy clients, and the share of the fitted mixtures that agree on them.
+
+    `single` is one mixture, `vote` what most of nine find, `likely` the likeliest of many, which luck hardly moves.
+    """
+    if detect != "likely":
+        fits = VOTES if detect == "vote" else 1
+        return most_frequent(fit_mixtures(points, fits, seed, covariance=covariance).larger(measure))
+    fitted = [
+        fit_mixtures(points, STARTS, seed, covariance=covariance, start=start, regularisation=COMPARABLE)
+        for start in get_args(Start)
+    ]
+    sets = torch.cat([some.larger(measure) for some in fitted])
+    best = sets[torch.cat([some.likelihood for some in fitted]).argmax()]
+    return best, float((sets == best).all(1).double().mean())
 
 
 def most_frequent(sets: Tensor) -> tuple[Tensor, float]:
