@@ -20,6 +20,7 @@ from fedwinnow.parts.passes import rounds_of_passes
 NAMES = [
     *(f"{method}/{data}" for method in ("fedcorr", "feddiv") for data in ("cifar10", "cifar100", "clothing1m")),
     *(f"fedrn/{data}" for data in ("cifar10", "cifar100", "webvision")),
+    *(f"fedes/{data}" for data in ("cifar10", "cifar100", "clothing1m")),
     *(f"fednoro/{data}" for data in ("ich", "isic2019", "fashion-mnist")),
 ]
 

@@ -78,7 +78,7 @@ class FedES(Method):
     stage2: Literal["none", "select", "segd", "naagg", "both"] | None = option(
         None,
         "Plain FedAvg, without clients of quality below 0.5, masked steps, noise-aware averaging, or both (Table 5).",
-        presets={"literal": "both", "sensible": "naagg"},
+        presets={"literal": "both", "sensible": "segd"},
     )
     mask: Literal["static", "per_round", "per_step"] = option(
         "static", "Masks from stage 1 (paper), from a gradient over all samples each round, or from every batch (CDR)."
