@@ -65,8 +65,8 @@ class Run(Flags):
     """The share of the test part that the server may use, for methods that need it."""
     eval_every: int = 1
     """Measure on the test part every so many rounds."""
-    views: Literal["none", "flip", "crop_flip"] = "none"
-    """Random views of images in training."""
+    views: Literal["none", "flip", "crop_flip", "strong"] = "none"
+    """Random views of images in training; strong: crop and flip, three operations of RandAugment and a patch."""
     clip: float | None = None
     """Clip the norm of the gradient."""
     drop_last: bool = False
