@@ -70,7 +70,14 @@ class Player:
         self.stage, self.folder, self.manner, self.watchers = stage, folder, manner, watchers
         experiment = stage.experiment
         device = str(choose_device(manner.device))
-        setup = Setup(experiment.model, experiment.training(), experiment.seed, experiment.rounds, device)
+        setup = Setup(
+            experiment.model,
+            experiment.training(),
+            experiment.seed,
+            experiment.rounds,
+            device,
+            experiment.memorisation_every,
+        )
         model = new_model(stage.sites.shape, dataclasses.replace(setup, device="cpu"))
         self.server = Server(
             clients=stage.sites.holdings.clients,
@@ -98,7 +105,7 @@ class Player:
             stage.site_names,
             manner.faults,
         )
-        self.evaluation = Evaluation(stage.scene, stage.labels.get("test"), stage.labels.get("validation"))
+        self.evaluation = Evaluation(stage.scene, stage.labels, stage.sites.holdings, stage.trained)
 
     def play(self) -> dict[str, Any]:
         """All rounds that are left, then the summary; an interruption saves what is done."""
@@ -143,6 +150,8 @@ class Player:
         rounds, every = self.stage.experiment.rounds, self.stage.experiment.eval_every
         began = time.perf_counter()
         measured = self.evaluation.round(self.federation) if number % every == 0 or number == rounds else {}
+        if self.stage.experiment.memorisation_every and number % self.stage.experiment.memorisation_every == 0:
+            measured |= self.evaluation.memorised(self.federation) or {}
         row = self.line(number, tally, measured, time.perf_counter() - began)
         for key in COSTS:
             self.costs[key] += row[key]

@@ -35,6 +35,7 @@ class Stage:
     site_names: tuple[str, ...]
     parts: dict[str, Features]  # "test" and, where asked for, "validation"
     labels: dict[str, Integers]
+    trained: Integers  # the holdings of the scene that `sites` have, in their order
     trusted: tuple[torch.Tensor, torch.Tensor] | None
 
 
@@ -55,7 +56,7 @@ def prepare(experiment: Experiment) -> Stage:
     parts, labels = test_parts(dataset, scene, held_out)
     trusted = take_trusted(method, parts, labels, experiment)
     resolved = dataclasses.replace(experiment, method=method, model=experiment.model or model_for(shape))
-    return Stage(resolved, scene, method, sites, judged, names, parts, labels, trusted)
+    return Stage(resolved, scene, method, sites, judged, names, parts, labels, np.flatnonzero(keep), trusted)
 
 
 def make_scene(experiment: Experiment) -> Scene:

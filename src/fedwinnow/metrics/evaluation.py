@@ -8,7 +8,9 @@ import numpy as np
 
 from fedwinnow.federation.rounds import Federation, Tally
 from fedwinnow.metrics import detection, memorisation, task
+from fedwinnow.metrics.defined import count, mean_of, share
 from fedwinnow.randomness import Floats, Integers
+from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import Scene
 
 SCORES = ("accuracy", "balanced_accuracy", "macro_f1")
@@ -18,9 +20,11 @@ NOISY_CLIENT = 0.1  # a client counts as noisy above this share of wrong labels
 class Evaluation:
     """Measures a federation against the truth."""
 
-    def __init__(self, scene: Scene, test_labels: Integers | None, validation_labels: Integers | None) -> None:
+    def __init__(self, scene: Scene, labels: dict[str, Integers], sites: Holdings, trained: Integers) -> None:
         self.scene = scene
-        self.labels = {"test": test_labels, "validation": validation_labels}
+        self.labels = labels
+        self.sites = sites  # what is trained on
+        self.trained = trained  # which holdings of the scene that is
 
     @property
     def everybody(self) -> tuple[int, ...]:
@@ -29,7 +33,7 @@ class Evaluation:
 
     def scores(self, federation: Federation, part: str) -> dict[str, Any] | None:
         """Task scores of the global model on the test part or the noisy hold-out; None where there is none."""
-        labels = self.labels[part]
+        labels = self.labels.get(part)
         if labels is None or not len(labels):
             return None
         logits = federation.backend.score(part, federation.server.weights, len(labels))
@@ -47,15 +51,54 @@ class Evaluation:
         return row
 
     def remarks(self, tally: Tally) -> dict[str, Any]:
-        """What the clients' remarks of one round are worth: label precision and recall of the selected samples."""
+        """What the clients' remarks of one round are worth: selected samples, pseudo-labels, what is memorised."""
+        said: dict[str, dict[int, Any]] = {}
+        for client, notes in tally.notes.items():
+            for name, value in notes.items():
+                said.setdefault(name, {})[client] = value.numpy()
+        row: dict[str, Any] = {}
+        if "selected" in said:
+            row |= self.selection(said["selected"])
+        if "pseudo_labels" in said:
+            row |= self.pseudo_labels(said["pseudo_labels"])
+        if "local_predicted" in said:
+            row |= self.memorised_on_site(said["global_predicted"], said["local_predicted"])
+        return row
+
+    def mine(self, client: int) -> Integers:
+        """The holdings on which a client trains."""
+        return self.trained[self.sites.of(client)]
+
+    def selection(self, chosen: dict[int, Any]) -> dict[str, Any]:
+        """Label precision and recall of the samples that were taken for clean."""
         if self.scene.wrong is None:
             return {}
-        chosen = {client: notes["selected"] for client, notes in tally.notes.items() if "selected" in notes}
-        if not chosen:
-            return {}
-        wrong = [self.scene.wrong[self.scene.holdings.of(client)] for client in chosen]
-        found = detection.selection([mask.numpy().astype(bool) for mask in chosen.values()], wrong)
+        wrong = [self.scene.wrong[self.mine(client)] for client in chosen]
+        found = detection.selection([mask.astype(bool) for mask in chosen.values()], wrong)
         return {"label_precision": found["precision"], "label_recall": found["recall"]}
+
+    def pseudo_labels(self, labels: dict[int, Any]) -> dict[str, Any]:
+        """How many samples got a pseudo-label (the others have -1), and how many of these labels are right."""
+        every = np.concatenate(list(labels.values()))
+        row: dict[str, Any] = {"pseudo_labels": int((every >= 0).sum())}
+        if self.scene.true is not None:
+            true = np.concatenate([self.scene.true[self.mine(client)] for client in labels])
+            row["pseudo_label_precision"] = share(count(every == true), count(every >= 0))
+        return row
+
+    def memorised_on_site(self, by_global: dict[int, Any], by_local: dict[int, Any]) -> dict[str, Any]:
+        """What the global model and the model trained from it remember of the wrong labels of the same sites."""
+        if self.scene.true is None:
+            return {}
+        sites: dict[str, dict[str, Any]] = {}
+        for client in by_local:
+            mine = self.scene.holdings.of(client)
+            given, true = self.scene.given[mine], self.scene.true[mine]
+            of_client = {"global": by_global[client], "local": by_local[client]}
+            figures = {name: memorisation.memorisation(said, given, true) for name, said in of_client.items()}
+            sites[str(client)] = {name: figure["memorised"] for name, figure in figures.items()}
+        means = {f"{name}_memorised": mean_of(site[name] for site in sites.values()) for name in ("global", "local")}
+        return {**means, "memorised_by_site": sites}
 
     # --- after the last round --------------------------------------------------------------------------------------
 
