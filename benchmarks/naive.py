@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 Images = np.ndarray[Any, np.dtype[np.uint8]]
+Shares = list[list[int]]  # the rows of each client
 SCORING_BATCH = 128
 PADDING = 4
 
@@ -75,16 +77,15 @@ class Cnn4(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         widths = (3, 64, 64, 64, 64)
-        self.convolutions = nn.ModuleList(
-            nn.Conv2d(a, b, 3, padding=1) for a, b in zip(widths, widths[1:], strict=False)
-        )
+        self.convolutions = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in pairwise(widths))
         self.norms = nn.ModuleList(nn.BatchNorm2d(64, track_running_stats=False) for _ in range(4))
         self.last = nn.Linear(256, 10)
 
     def forward(self, x: Tensor) -> Tensor:
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             x = functional.max_pool2d(functional.relu(norm(convolution(x))), 2)
-        return self.last(x.flatten(1))
+        logits: Tensor = self.last(x.flatten(1))
+        return logits
 
 
 def build(model: str) -> nn.Module:
@@ -92,15 +93,14 @@ def build(model: str) -> nn.Module:
     return Cnn4() if model == "cnn4" else nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
-def train_round(job: Job, model: nn.Module, images: Images, labels: np.ndarray[Any, Any]) -> None:
+def train_round(job: Job, model: nn.Module, images: Images, labels: np.ndarray[Any, Any], shares: Shares) -> None:
     """Some clients train, one after the other; then the server averages."""
     states, sizes = [], []
-    shares = np.array_split(np.random.permutation(len(labels)), job.clients)
-    for client in np.random.choice(job.clients, job.participants, replace=False):
+    for client in torch.randperm(job.clients)[: job.participants].tolist():
         local = copy.deepcopy(model)
         local.train()
         optimizer = torch.optim.SGD(local.parameters(), lr=job.lr, momentum=job.momentum)
-        samples = Transformed(images, labels, shares[client].tolist(), views=job.crop_and_flip)
+        samples = Transformed(images, labels, shares[client], views=job.crop_and_flip)
         loader = DataLoader(samples, batch_size=job.batch_size, shuffle=True)
         losses = []
         for _ in range(job.epochs):
@@ -135,10 +135,12 @@ def serve(job: Job, data: Path) -> None:
     with np.load(data) as stored:
         arrays = {name: stored[name] for name in stored.files}
     model = build(job.model)
+    order = torch.randperm(len(arrays["train_labels"])).numpy()
+    shares = [share.tolist() for share in np.array_split(order, job.clients)]
     for line in sys.stdin:
         start = time.perf_counter()
         if line.strip() == "train":
-            train_round(job, model, arrays["train_images"], arrays["train_labels"])
+            train_round(job, model, arrays["train_images"], arrays["train_labels"], shares)
         else:
             evaluate(model, arrays["test_images"], arrays["test_labels"])
         print(time.perf_counter() - start, flush=True)

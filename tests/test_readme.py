@@ -11,7 +11,7 @@ import pytest
 from fedwinnow.cli import main
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # A comment in front of a block says what the block needs: `<!-- file: NAME -->` or `<!-- skipped: REASON -->`.
 BLOCK = re.compile(r"(?:<!-- (file|skipped): ([^>]+?) -->\n)?```(?:bash|console)\n(.*?)```", re.DOTALL)
 

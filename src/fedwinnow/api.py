@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ from fedwinnow.experiment.play import Manner, Watcher, play
 from fedwinnow.experiment.result import Result
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.rounds import Faults
+from fedwinnow.trackers.tracker import make_trackers
 
 
 def run(
@@ -22,6 +24,7 @@ def run(
     on_client_error: Literal["stop", "drop"] = "stop",
     quorum: float = 0.5,
     watchers: tuple[Watcher, ...] = (),
+    track: str | Sequence[str] | None = None,
     **settings: Any,
 ) -> Result:
     """Run one experiment and give back its result.
@@ -29,11 +32,12 @@ def run(
     `settings` are the fields of `fedwinnow.Experiment`, which are also the flags of `fedwinnow run`: data, clients,
     partition, noise, scene, method, model, participation, rounds, epochs, batch_size, optimizer, seed and the rest.
     `out` is the run folder; without one, a folder under `runs/` named after the method, the data and the seed.
+    `track` names trackers (tensorboard, wandb, mlflow); `watchers` are objects of your own that are told every round.
     """
     experiment = Experiment(**settings)
     folder = Path(out) if out is not None else default_folder(experiment)
     manner = Manner(backend, device, resume, checkpoint_every, Faults(on_client_error, quorum))
-    play(experiment, folder, manner, watchers)
+    play(experiment, folder, manner, (*watchers, *make_trackers(track, folder)))
     return Result(folder)
 
 

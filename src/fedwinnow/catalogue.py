@@ -80,10 +80,8 @@ class Entry:
 @cache
 def entries(family: str) -> dict[str, Entry]:
     """All parts of a family by name, ours and those of installed third parties."""
-    _, folder, group = FAMILIES[family]
-    place = ROOT / folder
-    files = {path: module_of(path) for path in ([place] if place.suffix else sorted(place.glob("*.py")))}
-    found = {entry.name: entry for entry in read_files(family, base_files(family) | files)}
+    group = FAMILIES[family][2]
+    found = {entry.name: entry for entry in read_files(family, own_files(family))}
     for point in entry_points(group=group):
         found.setdefault(point.name, from_entry_point(family, point))
     return dict(sorted(found.items()))
@@ -94,9 +92,27 @@ def module_of(path: Path) -> str:
     return ".".join(["fedwinnow", *path.relative_to(ROOT).with_suffix("").parts])
 
 
-def base_files(family: str) -> dict[Path, str]:
-    """The file of the family's base class, to be read along with its members."""
-    return {ROOT / BASES[family]: module_of(ROOT / BASES[family])} if family in BASES else {}
+def own_files(family: str) -> dict[Path, str]:
+    """The files of a family's members, that of its base class first."""
+    place = ROOT / FAMILIES[family][1]
+    base = [ROOT / BASES[family]] if family in BASES else []
+    return {path: module_of(path) for path in [*base, *([place] if place.suffix else sorted(place.glob("*.py")))]}
+
+
+def in_file(family: str, path: Path) -> Entry:
+    """The one part that a user's own file describes; read like ours, not imported."""
+    kind = FAMILIES[family][0]
+    if not path.is_file():
+        raise UsageError(f"{kind} {path}: there is no such file.")
+    try:
+        known = list(read_files(family, own_files(family) | {path: str(path)}))
+    except (SyntaxError, ValueError, RecursionError) as problem:
+        raise UsageError(f"{kind} {path}: the file is not Python: {problem}.") from None
+    found = [entry for entry in known if entry.module == str(path)]
+    if len(found) != 1:
+        names = ", ".join(entry.class_name for entry in found) or "none"
+        raise UsageError(f"{kind} {path}: the file must have one class with a literal `name`; found: {names}.")
+    return found[0]
 
 
 def find(family: str, name: str) -> Entry:
@@ -130,8 +146,8 @@ def from_entry_point(family: str, point: EntryPoint) -> Entry:
     """A third party's part; its module is imported, because only then is its place known for certain."""
     part = point.load()
     origin = sys.modules[part.__module__].__file__
-    known = read_files(family, base_files(family) | {Path(str(origin)): part.__module__})
-    matching = [entry for entry in known if entry.class_name == part.__name__]
+    known = read_files(family, own_files(family) | {Path(str(origin)): part.__module__})
+    matching = [entry for entry in known if (entry.module, entry.class_name) == (part.__module__, part.__name__)]
     if not matching:
         raise UsageError(f"the installed {FAMILIES[family][0]} '{point.name}' ({point.value}) has no literal `name`.")
     return dataclasses.replace(matching[0], name=point.name)
@@ -139,32 +155,54 @@ def from_entry_point(family: str, point: EntryPoint) -> Entry:
 
 # --- reading source text -------------------------------------------------------------------------------------------
 
+Classes = dict[str, tuple[ast.ClassDef, str]]  # class name -> its source and its module
+
 
 def read_files(family: str, files: dict[Path, str]) -> Iterator[Entry]:
-    """Every part in these files; options are inherited from base classes in the same files."""
-    classes: dict[str, tuple[ast.ClassDef, str]] = {}
+    """Every part in these files; options and facts are inherited from base classes in the same files."""
+    classes: Classes = {}
     for path, module in files.items():
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef):
                 classes[node.name] = (node, module)
     for class_name, (node, module) in classes.items():
-        facts = literal_attributes(node)
-        if isinstance(facts.get("name"), str):
+        name = literal_attributes(node, classes).get("name")
+        if isinstance(name, str):
             summary, _, details = (ast.get_docstring(node) or "").partition("\n\n")
             yield Entry(
                 family=family,
-                name=facts.pop("name"),
+                name=name,
                 summary=" ".join(summary.split()),
                 details=details.strip(),
                 options=tuple(options_of(node, classes).values()),
                 module=module,
                 class_name=class_name,
-                facts=facts,
+                facts={key: value for key, value in facts_of(node, classes).items() if key != "name"},
             )
 
 
-def literal_attributes(node: ast.ClassDef) -> dict[str, Any]:
-    """Class attributes whose value is a literal, such as `name` or `citation`."""
+def bases_of(node: ast.ClassDef, classes: Classes) -> list[ast.ClassDef]:
+    """The base classes whose source is known, the nearest last."""
+    names = [last_name(base) for base in node.bases]
+    return [classes[name][0] for name in reversed(names) if name in classes and classes[name][0] is not node]
+
+
+def last_name(expression: ast.expr) -> str:
+    """`Method` of `Method` and of `fedwinnow.Method`."""
+    return expression.attr if isinstance(expression, ast.Attribute) else getattr(expression, "id", "")
+
+
+def facts_of(node: ast.ClassDef, classes: Classes) -> dict[str, Any]:
+    """The literal class attributes of a class, those of its bases first."""
+    found: dict[str, Any] = {}
+    for base in bases_of(node, classes):
+        found |= facts_of(base, classes)
+    found |= literal_attributes(node, classes)
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def literal_attributes(node: ast.ClassDef, classes: Classes) -> dict[str, Any]:
+    """Class attributes whose value is a literal, such as `name`, or a literal added to what a base class says."""
     found = {}
     target: ast.expr
     for statement in node.body:
@@ -174,20 +212,43 @@ def literal_attributes(node: ast.ClassDef) -> dict[str, Any]:
             target, value = statement.targets[0], statement.value
         else:
             continue
-        if isinstance(target, ast.Name):
-            try:
-                found[target.id] = ast.literal_eval(value)
-            except ValueError:
-                continue  # computed, so not for the catalogue
+        if isinstance(target, ast.Name) and not is_option(value):
+            # None: computed in a way that source text does not tell, so what a base class says does not hold either
+            found[target.id] = evaluate(value, classes)
     return found
 
 
-def options_of(node: ast.ClassDef, classes: dict[str, tuple[ast.ClassDef, str]]) -> dict[str, OptionText]:
+def is_option(value: ast.expr) -> bool:
+    """Whether a field was made with `option(...)`."""
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "option"
+
+
+def evaluate(value: ast.expr, classes: Classes) -> Any:
+    """A literal, `Base.attribute`, or such things joined with |, + or **; None for anything else."""
+    if isinstance(value, ast.Attribute) and last_name(value.value) in classes:
+        return facts_of(classes[last_name(value.value)][0], classes).get(value.attr)
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr | ast.Add):
+        left, right = evaluate(value.left, classes), evaluate(value.right, classes)
+        if isinstance(left, dict) and isinstance(right, dict):
+            return left | right
+        return left + right if isinstance(left, tuple) and isinstance(right, tuple) else None
+    if isinstance(value, ast.Dict) and None in value.keys:
+        pieces = [
+            evaluate(item if key is None else ast.Dict([key], [item]), classes)
+            for key, item in zip(value.keys, value.values, strict=True)
+        ]
+        return None if None in pieces else {key: item for piece in pieces for key, item in piece.items()}
+    try:
+        return ast.literal_eval(value)
+    except ValueError:
+        return None
+
+
+def options_of(node: ast.ClassDef, classes: Classes) -> dict[str, OptionText]:
     """The options of a class, those of its bases first; a class may redeclare one."""
     found: dict[str, OptionText] = {}
-    for base in node.bases:
-        if isinstance(base, ast.Name) and base.id in classes:
-            found |= options_of(classes[base.id][0], classes)
+    for base in bases_of(node, classes):
+        found |= options_of(base, classes)
     for statement in node.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             text = option_text(statement)
@@ -199,7 +260,7 @@ def options_of(node: ast.ClassDef, classes: dict[str, tuple[ast.ClassDef, str]])
 def option_text(statement: ast.AnnAssign) -> OptionText | None:
     """What `field: type = option(default, "sentence", ...)` says."""
     call = statement.value
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id != "option":
+    if not isinstance(call, ast.Call) or not is_option(call):
         return None
     default, sentence = (ast.unparse(call.args[0]), ast.literal_eval(call.args[1]))
     extra = {word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg in DESCRIBED}

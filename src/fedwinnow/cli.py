@@ -26,9 +26,10 @@ COMMANDS = {
     "noises": ("fedwinnow.commands.parts:Noises", "the noises (how wrong is each client), with every option"),
     "flips": ("fedwinnow.commands.parts:Flips", "the flips (what a wrong label becomes), with every option"),
     "models": ("fedwinnow.commands.parts:Models", "the models, with every option"),
-    "methods": ("fedwinnow.commands.parts:Methods", "the methods: needs, exposure, options, citation"),
+    "methods": ("fedwinnow.commands.methods:Methods", "the methods: needs, exposure, options, citation"),
     "losses": ("fedwinnow.commands.parts:Losses", "the losses, with every option"),
     "optimizers": ("fedwinnow.commands.parts:Optimizers", "the optimisers, with every option"),
+    "configs": ("fedwinnow.commands.configs:Configs", "the papers' set-ups, for run --config NAME"),
     "doctor": ("fedwinnow.commands.doctor:Doctor", "checks the installation, data and device, says what to do"),
 }
 

@@ -11,6 +11,9 @@ from typing import Any
 from fedwinnow.errors import DataError, UsageError, unknown
 from fedwinnow.options import LARGEST, convert, format_spec
 
+# What a run writes into its config.toml for the reader; a config file may be such a file.
+RECORDED = {"scene_hash"}
+
 
 def with_config(command_class: type[Any], flags: list[str]) -> tuple[Any, list[str]]:
     """The command's defaults from the file that `--config` names, and the flags without it."""
@@ -26,8 +29,21 @@ def with_config(command_class: type[Any], flags: list[str]) -> tuple[Any, list[s
             path, rest = flag.partition("=")[2], flags[:place] + flags[place + 1 :]
         else:
             continue
-        return command_class(**read_config(Path(path), command_class), config=Path(path)), rest
+        found = find_config(path)
+        return command_class(**read_config(found, command_class), config=found), rest
     return None, flags
+
+
+def find_config(name: str) -> Path:
+    """The file of this name, or the set-up of this name that comes with the package."""
+    path = Path(name)
+    return path if path.exists() else shipped().get(name, path)
+
+
+def shipped() -> dict[str, Path]:
+    """The set-ups of the papers that come with the package, by name: feddiv/cifar10."""
+    folder = Path(__file__).parent / "configs"
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.glob("*/*.toml"))}
 
 
 def read_config(path: Path, command_class: type[Any]) -> dict[str, Any]:
@@ -35,13 +51,18 @@ def read_config(path: Path, command_class: type[Any]) -> dict[str, Any]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
-        raise UsageError(f"--config {path}: cannot be read: {problem.strerror}.") from None
+        raise UsageError(
+            f"--config {path}: cannot be read: {problem.strerror}. Allowed: a TOML file, or a name from `fedwinnow "
+            f"configs`: {', '.join(shipped())}."
+        ) from None
     except (ValueError, RecursionError) as problem:  # also of letters that are no UTF-8 and of endless numbers
         raise DataError(f"{path}: not valid TOML: {problem}.") from None
     hints = typing.get_type_hints(command_class)
     values = {}
     for key, raw in table.items():
         name = key.replace("-", "_")
+        if name in RECORDED:
+            continue
         if name not in hints or name == "config":
             raise unknown(f"key in {path}:", key, hints.keys() - {"config"})
         refuse_endless(path, key, raw)

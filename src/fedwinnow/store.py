@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import tomli_w
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from fedwinnow.atomic import replacing, write_text
@@ -20,7 +21,9 @@ from fedwinnow.errors import DataError, RunError, UsageError
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.payload import Payload
 
-FREE_TO_CHANGE = {"rounds"}  # a finished or broken run may be continued with more rounds
+# A finished or broken run may be continued with more rounds, and its scene may lie elsewhere: its hash is compared.
+FREE_TO_CHANGE = {"rounds", "scene"}
+LEFT_OVER = re.compile(r"\.(.+\.(?:toml|json|jsonl|npz|csv|safetensors))\.[a-z0-9_]{8}")  # of a write that was killed
 
 
 class RunFolder:
@@ -52,11 +55,10 @@ class RunFolder:
 
     # --- what the run is -------------------------------------------------------------------------------------------
 
-    def begin(self, config: dict[str, Any], *, resume: bool) -> None:
-        """Take the folder for this config; a folder with another config, or without --resume, is refused."""
-        existing = self.path / "config.toml"
-        if existing.exists():
-            differing = self.differences(config)
+    def check(self, config: dict[str, Any], scene_hash: str, *, resume: bool) -> None:
+        """Refuse a folder that holds a run of another config or scene, or any run without --resume."""
+        if (self.path / "config.toml").exists():
+            differing = [*self.differences(config), *self.other_scene(scene_hash)]
             if differing:
                 raise UsageError(
                     f"--out {self.path} holds a run with another config; differing: {'; '.join(differing)}. "
@@ -66,8 +68,19 @@ class RunFolder:
                 raise UsageError(
                     f"--out {self.path} already holds this run. Add --resume to continue it, or choose another folder."
                 )
+
+    def take(self, config: dict[str, Any]) -> None:
+        """Make the folder that of this config, and sweep out what a killed process left half written."""
         with guarded(self.path):
-            write_text(existing, tomli_w.dumps(config))
+            for path in self.path.iterdir():
+                if LEFT_OVER.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
+            write_text(self.path / "config.toml", tomli_w.dumps(config))
+
+    def other_scene(self, scene_hash: str) -> list[str]:
+        """In what the folder's scene differs, where it has one already."""
+        there = (self.read_json("scene.json") or {}).get("hash", scene_hash)
+        return [] if there == scene_hash else [f"scene ({there[:12]} there, {scene_hash[:12]} now)"]
 
     def differences(self, config: dict[str, Any]) -> list[str]:
         """The keys in which the folder's config differs from this one, with both values."""
@@ -112,7 +125,7 @@ class RunFolder:
             with torch.no_grad():
                 for name, view in model.named(weights).items():
                     view.copy_(tensors[f"model.{name}"])
-        except (OSError, KeyError, ValueError, TypeError, RuntimeError) as problem:
+        except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError) as problem:
             raise DataError(f"{path}: not a checkpoint of this run ({problem}).") from None
         weights |= {name.removeprefix("payload."): t for name, t in tensors.items() if name.startswith("payload.")}
         state = {name.removeprefix("server."): t for name, t in tensors.items() if name.startswith("server.")}
@@ -129,7 +142,7 @@ class RunFolder:
         """All rounds so far; a line that a crash cut short is left out."""
         path = self.path / "rounds.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        return [parsed(path, line) for line in lines if line.endswith("\n")]
 
     def keep_rounds(self, last: int) -> None:
         """Forget rounds after the last checkpoint: they will be played again."""
@@ -150,7 +163,15 @@ class RunFolder:
     def read_json(self, name: str) -> Any:
         """A whole JSON file; None where there is none."""
         path = self.path / name
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        return parsed(path, path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def parsed(path: Path, text: str) -> Any:
+    """JSON that we wrote; somebody may have changed it since."""
+    try:
+        return json.loads(text)
+    except ValueError as problem:
+        raise DataError(f"{path}: not the JSON that a run writes ({problem}).") from None
 
 
 @contextlib.contextmanager

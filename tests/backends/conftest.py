@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
@@ -80,8 +81,8 @@ def echo(make_host, crews, material):
 
 
 def segments() -> set[str]:
-    """The names of our shared memory; empty where the system does not list it."""
-    return {path.name for path in Path("/dev/shm").glob("fedwinnow_*")}
+    """The names of shared memory that this process has made; empty where the system does not list it."""
+    return {path.name for path in Path("/dev/shm").glob(f"fedwinnow_{os.getpid():x}_*")}
 
 
 @pytest.fixture

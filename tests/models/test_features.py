@@ -8,7 +8,7 @@ from torch import nn
 
 from fedwinnow.errors import UsageError
 from fedwinnow.models.choose import make_model
-from fedwinnow.models.features import last_linear, logits_and_features
+from fedwinnow.models.features import logits_and_features, through_head, undisturbed
 from fedwinnow.models.shape import Shape
 
 SHAPES = {
@@ -28,7 +28,7 @@ def test_the_head_maps_features_to_logits(name: str) -> None:
     x = shape.example(4)
     x = torch.randint(0, 9, x.shape) if shape.kind == "tokens" else torch.randn(x.shape)
     logits, features = logits_and_features(model, x)
-    head = last_linear(model, x)
+    head = through_head(model, x)[1]
     assert head is model.fc
     assert torch.allclose(features @ head.weight.T + head.bias, logits, atol=1e-6)
     assert torch.equal(logits, model(x))
@@ -69,7 +69,7 @@ class Backwards(nn.Module):
 def test_the_order_of_calls_counts_not_that_of_registration() -> None:
     model = Backwards()
     x = torch.randn(5, 2)
-    assert last_linear(model, x) is model.head
+    assert through_head(model, x)[1] is model.head
     assert torch.equal(logits_and_features(model, x)[1], torch.relu(model.body(x)))
 
 
@@ -127,11 +127,12 @@ def test_two_threads_may_share_a_module() -> None:
     assert {number: features.tolist() for number, features in found.items()} == {1: [[1.0, 1.0]], 2: [[2.0, 2.0]]}
 
 
-def test_last_linear_changes_nothing_in_the_module() -> None:
+def test_undisturbed_changes_nothing_in_the_module() -> None:
     model = make_model("lenet:norm=batch", Shape("images", (8, 8, 1), 3)).train()
     model.norm1.eval()
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    last_linear(model, torch.randn(4, 1, 8, 8))
+    with undisturbed(model):
+        through_head(model, torch.randn(4, 1, 8, 8))
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
     assert model.training
     assert model.norm2.training

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
 import signal
 import sys
@@ -20,12 +19,6 @@ from fedwinnow import errors
 from fedwinnow.backends.worker import main
 from fedwinnow.errors import RunError
 
-# Workers keep memory that they free (glibc): giving it back and asking again costs up to a third of the time.
-KEEP_MEMORY = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": "100000000000",
-    "MALLOC_TOP_PAD_": "268435456",
-}
 PATIENCE = 5.0  # seconds for a worker to end before it is killed
 
 Room = Callable[[int], list[Any]]  # bytes -> the address of an arena with that much room
@@ -155,22 +148,15 @@ def checked(reply: dict[str, Any]) -> dict[str, Any]:
 def spawning() -> Iterator[None]:
     """What must hold while processes start, and is put back after.
 
-    A child takes over the environment and the blocked signals. It would also run the user's main file again, which no
+    A child takes over the blocked signals. It would also run the user's main file again, which no
     worker needs and which would start an unguarded script a second time; so it does not see it.
     """
-    before = {name: os.environ.get(name) for name in KEEP_MEMORY}
     main_module = sys.modules["__main__"]
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
     try:
-        os.environ.update({name: before[name] or value for name, value in KEEP_MEMORY.items()})
         sys.modules["__main__"] = ModuleType("__main__")
         yield
     finally:
         sys.modules["__main__"] = main_module
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
         if blocked is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

@@ -31,7 +31,9 @@ Entry = list[Any]  # key, dtype, shape, stride, offset: one tensor in an arena, 
 def new_segment(size: int) -> SharedMemory:
     """A segment of at least this size; an error where the system has no room for it."""
     try:
-        segment = SharedMemory(f"fedwinnow_{secrets.token_hex(6)}", create=True, size=max(size, 1))
+        # The number of the process tells whose it is; macOS allows no more than 30 letters.
+        name = f"fedwinnow_{os.getpid():x}_{secrets.token_hex(5)}"
+        segment = SharedMemory(name, create=True, size=max(size, 1))
     except OSError as problem:
         raise no_room(size, problem) from None
     try:

@@ -16,7 +16,14 @@ from typing import Literal
 from fedwinnow import catalogue
 from fedwinnow.commands.common import Flags
 
-EXTRAS = {"figures": "matplotlib", "parquet": "pyarrow", "huggingface": "datasets"}
+EXTRAS = {
+    "figures": "matplotlib",
+    "parquet": "pyarrow",
+    "huggingface": "datasets",
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "mlflow": "mlflow",
+}
 NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "safetensors", "pillow")
 MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]!![/]"}
 

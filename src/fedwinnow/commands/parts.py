@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
 from fedwinnow import catalogue
 from fedwinnow.commands.common import Flags
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 @dataclass
@@ -25,8 +28,12 @@ class Catalogue(Flags):
         if self.name is None:
             self.list_all()
         else:
-            self.show(catalogue.find(self.family, self.name))
+            self.show(self.find(self.name))
         return 0
+
+    def find(self, name: str) -> catalogue.Entry:
+        """The part of this name."""
+        return catalogue.find(self.family, name)
 
     def list_all(self) -> None:
         """One line each."""
@@ -44,7 +51,6 @@ class Catalogue(Flags):
     def show(self, entry: catalogue.Entry) -> None:
         """One part: what it is, where it comes from, its options."""
         from rich.markup import escape
-        from rich.table import Table
 
         self.emit(as_json(entry))
         console = self.console()
@@ -54,17 +60,22 @@ class Catalogue(Flags):
         for fact, value in entry.facts.items():
             if isinstance(value, str | int) and not isinstance(value, bool):
                 console.print(f"[dim]{fact.replace('_', ' ')}:[/] {escape(str(value))}")
-        if not entry.options:
-            console.print("\nno options")
-            return
-        table = Table("option", "default", "allowed", "meaning", box=None, pad_edge=False, header_style="dim")
-        for option in entry.options:
-            presets = ", ".join(f"{name}: {value}" for name, value in (option.presets or {}).items())
-            notes = ", ".join(filter(None, [option.symbol and f"symbol {option.symbol}", option.source]))
-            meaning = escape(option.sentence) + (f" [dim]({escape(notes)})[/]" if notes else "")
-            table.add_row(f"[bold]{option.name}[/]", escape(presets or option.default), escape(option.type), meaning)
         console.print()
-        console.print(table)
+        console.print(option_table(entry) if entry.options else "no options")
+
+
+def option_table(entry: catalogue.Entry) -> Table:
+    """Every option: default, what is allowed, one sentence, and where it comes from."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("option", "default", "allowed", "meaning", box=None, pad_edge=False, header_style="dim")
+    for option in entry.options:
+        presets = ", ".join(f"{name}: {value}" for name, value in (option.presets or {}).items())
+        notes = ", ".join(filter(None, [option.symbol and f"symbol {option.symbol}", option.source]))
+        meaning = escape(option.sentence) + (f" [dim]({escape(notes)})[/]" if notes else "")
+        table.add_row(f"[bold]{option.name}[/]", escape(presets or option.default), escape(option.type), meaning)
+    return table
 
 
 def as_json(entry: catalogue.Entry) -> dict[str, object]:
@@ -111,13 +122,6 @@ class Models(Catalogue):
     """The models."""
 
     family: ClassVar[str] = "models"
-
-
-@dataclass
-class Methods(Catalogue):
-    """The methods: what each needs, what its clients reveal, its stages, options and citation."""
-
-    family: ClassVar[str] = "methods"
 
 
 @dataclass

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fedwinnow.experiment.estimate import estimate, in_words
 from fedwinnow.experiment.play import Watcher
 from fedwinnow.experiment.prepare import Stage
 
@@ -17,8 +18,8 @@ from fedwinnow.experiment.prepare import Stage
 class Bar(Watcher):
     """Shows rounds as they happen; only on a terminal."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, backend: str = "serial", device: str | None = None) -> None:
+        self.console, self.backend, self.device = console, backend, device
         self.progress = Progress(
             TextColumn("round"),
             MofNCompleteColumn(),
@@ -54,6 +55,9 @@ class Bar(Watcher):
         for need, text in WARNINGS.items():
             if need in stage.method.needs:
                 self.console.print(f"[yellow]{text}[/]")
+        if not self.console.quiet and done < rounds:
+            seconds = estimate(stage, rounds - done, self.backend, self.device)
+            self.console.print(f"[dim]this will take {in_words(seconds)}[/]")
 
     def round(self, row: dict[str, Any]) -> None:
         """One more round."""
@@ -84,11 +88,12 @@ def show_summary(summary: dict[str, Any], folder: Path, console: Console) -> Non
     if memorised is not None:
         console.print(f"wrong labels that the model has memorised: {percent(memorised)}")
     cost = summary["cost"]
+    peak = cost["peak_memory_mb"]
     console.print(
-        f"{cost['seconds']:.1f} s, {cost['bytes_up'] / 1e6:.1f} MB up, {cost['bytes_down'] / 1e6:.1f} MB down, "
-        f"peak memory {cost['peak_memory_mb']:.0f} MB"
+        f"{cost['seconds']:.1f} s, {cost['bytes_up'] / 1e6:.1f} MB up, {cost['bytes_down'] / 1e6:.1f} MB down"
+        + ("" if peak is None else f", peak memory {peak:.0f} MB")
     )
-    console.print(f"written to [bold]{folder}[/]")
+    console.print(f"written to [bold]{folder}[/]; open [bold]{folder / 'report.html'}[/]")
 
 
 def percent(share: float | None) -> str:

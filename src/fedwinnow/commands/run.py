@@ -54,7 +54,7 @@ class Run(Flags):
     out: Path | None = None
     """The run folder; none: runs/<method>-<data>-<seed>."""
     config: Path | None = None
-    """A TOML file with the same names; flags win over it."""
+    """A TOML file with the same names, or one of `fedwinnow configs`; flags win over it."""
     resume: bool = False
     """Continue a run that was interrupted, or a finished one with more --rounds."""
     test: float = 0.2
@@ -83,6 +83,8 @@ class Run(Flags):
     """When a client fails: stop with its name, or leave it out of the round."""
     quorum: float = 0.5
     """With drop: the share of the asked clients that must answer."""
+    track: str | None = None
+    """Trackers, separated by commas: tensorboard, wandb (offline unless WANDB_MODE says otherwise), mlflow."""
 
     def run(self) -> int:
         """Play the experiment, with a progress bar on a terminal."""
@@ -90,6 +92,7 @@ class Run(Flags):
         from fedwinnow.commands.progress import Bar, show_summary
         from fedwinnow.experiment.play import Manner, play
         from fedwinnow.federation.rounds import Faults
+        from fedwinnow.trackers.tracker import make_trackers
 
         experiment = self.experiment()
         folder = self.out or default_folder(experiment)
@@ -98,8 +101,9 @@ class Run(Flags):
         )
         console = self.console()
         try:
-            with Bar(console) as bar:
-                summary = play(experiment, folder, manner, (bar,))
+            trackers = make_trackers(self.track, folder)
+            with Bar(console, self.backend, self.device) as bar:
+                summary = play(experiment, folder, manner, (bar, *trackers))
         except KeyboardInterrupt:
             console.print(f"\ninterrupted; continue with the same command and --resume (folder {folder})")
             return 130

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import time
 from dataclasses import dataclass
@@ -12,18 +13,21 @@ import numpy as np
 
 from fedwinnow.backends.choose import make_backend
 from fedwinnow.device import choose_device
-from fedwinnow.errors import FedwinnowError, RunError
+from fedwinnow.errors import FedwinnowError, RunError, UsageError
 from fedwinnow.experiment.prepare import Stage, prepare
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import clients_table, config_of, environment, peak_memory, summarise
 from fedwinnow.federation.host import Host, Setup, new_model
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
+from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.rounds import Faults, Federation, Tally
 from fedwinnow.federation.server import Server
 from fedwinnow.metrics.evaluation import Evaluation
+from fedwinnow.report.html import write_report
 from fedwinnow.store import RunFolder
 
+Checkpoint = tuple[Payload, Payload, dict[str, Any]]  # global weights, server memory, facts
 COSTS = ("bytes_up", "bytes_down", "forward_samples", "backward_samples", "seconds")
 
 
@@ -39,6 +43,9 @@ class Watcher:
     def finished(self, summary: dict[str, Any]) -> None:
         """After the last round."""
 
+    def stopped(self, status: str) -> None:
+        """When the run ended before its last round: `failed` or `interrupted`."""
+
 
 @dataclass(frozen=True)
 class Manner:
@@ -50,17 +57,25 @@ class Manner:
     checkpoint_every: int = 1
     faults: Faults = dataclasses.field(default_factory=Faults)
 
+    def __post_init__(self) -> None:
+        if self.checkpoint_every < 1:
+            raise UsageError(f"--checkpoint-every {self.checkpoint_every} was given; allowed: 1 or more.")
+
 
 def play(experiment: Experiment, out: Path, manner: Manner, watchers: tuple[Watcher, ...] = ()) -> dict[str, Any]:
     """Run an experiment, or what is left of it, and give back its summary."""
     folder = RunFolder(out)
     with folder.locked():
         stage = prepare(experiment)
-        folder.begin(config_of(stage), resume=manner.resume)
+        config = config_of(stage)
+        folder.check(config, stage.scene.hash, resume=manner.resume)
         done = folder.read_json("summary.json")
         if done is not None and done["status"] == "finished" and done["rounds"] >= experiment.rounds:
             return dict(done)
-        return Player(stage, folder, manner, watchers).play()
+        # Only now: a wrong name of a model or an optimiser must not leave a folder that then has to be deleted.
+        player = Player(stage, folder, manner, watchers)
+        folder.take(config)
+        return player.play()
 
 
 class Player:
@@ -70,14 +85,8 @@ class Player:
         self.stage, self.folder, self.manner, self.watchers = stage, folder, manner, watchers
         experiment = stage.experiment
         device = str(choose_device(manner.device))
-        setup = Setup(
-            experiment.model,
-            experiment.training(),
-            experiment.seed,
-            experiment.rounds,
-            device,
-            experiment.memorisation_every,
-        )
+        every = experiment.memorisation_every
+        setup = Setup(experiment.model, experiment.training(), experiment.seed, experiment.rounds, device, every)
         model = new_model(stage.sites.shape, dataclasses.replace(setup, device="cpu"))
         self.server = Server(
             clients=stage.sites.holdings.clients,
@@ -93,6 +102,7 @@ class Player:
         )
         self.costs = dict.fromkeys(COSTS, 0.0)
         self.done = 0
+        self.unsaved: Checkpoint | None = None  # the last whole round, where it is not on disk yet
         memory = Memory(folder.memory)
         ledger = Ledger(stage.method.exposes)
         host = Host(stage.sites, stage.judged, stage.parts, stage.method, setup, memory)
@@ -105,7 +115,7 @@ class Player:
             stage.site_names,
             manner.faults,
         )
-        self.evaluation = Evaluation(stage.scene, stage.labels, stage.sites.holdings, stage.trained)
+        self.evaluation = Evaluation(stage.scene, stage.labels, stage.sites.holdings, stage.places)
 
     def play(self) -> dict[str, Any]:
         """All rounds that are left, then the summary; an interruption saves what is done."""
@@ -120,7 +130,11 @@ class Player:
             return self.finish()
         except (KeyboardInterrupt, FedwinnowError) as problem:
             status = "interrupted" if isinstance(problem, KeyboardInterrupt) else "failed"
+            if self.unsaved is not None:
+                self.write(self.unsaved)
             self.folder.write_json("summary.json", summarise(self.stage, self.folder.rounds(), self.costs, status))
+            for watcher in self.watchers:
+                watcher.stopped(status)
             raise
         finally:
             self.federation.backend.close()
@@ -130,26 +144,30 @@ class Player:
         stored = self.folder.load_state(self.server.model)
         if stored is None:
             self.stage.scene.save(self.folder.path)
-            self.folder.write_json("environment.json", environment(self.manner.backend, self.manner.device))
+            self.folder.write_json("environment.json", environment(self.stage, self.manner.backend, self.manner.device))
             self.stage.method.start(self.server)
             self.folder.keep_rounds(0)
             return
         self.server.weights, self.server.state, facts = stored
         self.done = facts["round"]
+        if self.done > self.stage.experiment.rounds:
+            raise UsageError(
+                f"--rounds {self.stage.experiment.rounds} was given, but this run has played {self.done} already; "
+                f"allowed: {self.done} or more."
+            )
         self.costs |= facts["costs"]
         self.federation.memory.versions = {int(client): name for client, name in facts["memory"].items()}
-        self.federation.memory.prune()
         self.server.vault.versions = {int(client): name for client, name in facts["vault"].items()}
-        self.server.vault.prune()
+        self.prune(facts)
         self.federation.ledger.entries = facts["ledger"]
         self.folder.keep_rounds(self.done)
 
     def one_round(self, number: int) -> None:
         """Play, measure, write the line, save the checkpoint."""
         tally = self.federation.play_round(number)
-        rounds, every = self.stage.experiment.rounds, self.stage.experiment.eval_every
         began = time.perf_counter()
-        measured = self.evaluation.round(self.federation) if number % every == 0 or number == rounds else {}
+        # The last round is no exception, because a run may be continued; the summary measures it anyway.
+        measured = self.evaluation.round(self.federation) if number % self.stage.experiment.eval_every == 0 else {}
         if self.stage.experiment.memorisation_every and number % self.stage.experiment.memorisation_every == 0:
             measured |= self.evaluation.memorised(self.federation) or {}
         row = self.line(number, tally, measured, time.perf_counter() - began)
@@ -157,8 +175,10 @@ class Player:
             self.costs[key] += row[key]
         self.folder.append_round(row)
         self.done = number
-        if number % self.manner.checkpoint_every == 0 or number == rounds:
-            self.checkpoint()
+        if number % self.manner.checkpoint_every == 0 or number == self.stage.experiment.rounds:
+            self.write(self.checkpoint())
+        else:
+            self.unsaved = self.checkpoint(copied=True)
         for watcher in self.watchers:
             watcher.round(row)
 
@@ -177,11 +197,11 @@ class Player:
             "backward_samples": tally.backward_samples,
             "seconds": round(tally.seconds, 6),
             "evaluation_seconds": round(evaluation, 6),
-            "memory_mb": round(peak_memory(), 1),
+            "memory_mb": peak_memory(),
         }
 
-    def checkpoint(self) -> None:
-        """Everything that the next round needs; then old memories may go."""
+    def checkpoint(self, *, copied: bool = False) -> Checkpoint:
+        """Everything that the next round needs; as a copy where that round may begin before it is written."""
         facts = {
             "round": self.done,
             "costs": {key: value for key, value in self.costs.items() if key != "seconds"},
@@ -189,14 +209,27 @@ class Player:
             "vault": {str(client): name for client, name in sorted(self.server.vault.versions.items())},
             "ledger": self.federation.ledger.entries,
         }
-        self.folder.save_state(self.server.model, self.server.weights, self.server.state, facts)
-        self.federation.memory.prune()
-        self.server.vault.prune()
+        if not copied:
+            return self.server.weights, self.server.state, facts
+        weights, state = ({k: v.clone() for k, v in part.items()} for part in (self.server.weights, self.server.state))
+        return weights, state, copy.deepcopy(facts)
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Save a checkpoint; then memories that it does not need may go."""
+        weights, state, facts = checkpoint
+        self.folder.save_state(self.server.model, weights, state, facts)
+        self.unsaved = None
+        self.prune(facts)
+
+    def prune(self, facts: dict[str, Any]) -> None:
+        """Delete what no checkpoint needs any more."""
+        self.federation.memory.prune(facts["memory"].values())
+        self.server.vault.prune(facts["vault"].values())
 
     def finish(self) -> dict[str, Any]:
         """The verdicts, the summary and the tables."""
         if self.done == 0:
-            self.checkpoint()
+            self.write(self.checkpoint())
         p_wrong, suggested = self.evaluation.verdicts(self.federation)
         final = {
             "test": self.evaluation.scores(self.federation, "test"),
@@ -209,6 +242,7 @@ class Player:
         )
         self.folder.write_json("ledger.json", self.federation.ledger.as_json())
         self.folder.write_json("summary.json", summary)
+        write_report(self.folder)
         for watcher in self.watchers:
             watcher.finished(summary)
         return summary

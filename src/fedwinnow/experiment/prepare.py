@@ -31,11 +31,11 @@ class Stage:
     scene: Scene
     method: Method
     sites: Sites  # what is trained on
+    places: Integers  # where each holding that is trained on is in the scene
     judged: Sites  # every sample of every site
     site_names: tuple[str, ...]
     parts: dict[str, Features]  # "test" and, where asked for, "validation"
     labels: dict[str, Integers]
-    trained: Integers  # the holdings of the scene that `sites` have, in their order
     trusted: tuple[torch.Tensor, torch.Tensor] | None
 
 
@@ -50,13 +50,14 @@ def prepare(experiment: Experiment) -> Stage:
     keep = ~held_out & allowed_by(method, scene)
     holdings = restricted(scene.holdings, keep)
     sites = dataclasses.replace(judged, holdings=holdings, given=scene.given[keep])
-    names = scene.site_names
+    names, places = scene.site_names, np.flatnonzero(keep)
     if "pooled_data" in method.needs:
-        sites, names = pooled(sites), ("everybody",)
+        order = np.argsort(holdings.rows, kind="stable")
+        sites, names, places = pooled(sites, order), ("everybody",), places[order]
     parts, labels = test_parts(dataset, scene, held_out)
     trusted = take_trusted(method, parts, labels, experiment)
     resolved = dataclasses.replace(experiment, method=method, model=experiment.model or model_for(shape))
-    return Stage(resolved, scene, method, sites, judged, names, parts, labels, np.flatnonzero(keep), trusted)
+    return Stage(resolved, scene, method, sites, places, judged, names, parts, labels, trusted)
 
 
 def make_scene(experiment: Experiment) -> Scene:
@@ -95,9 +96,10 @@ def restricted(holdings: Holdings, keep: np.ndarray[Any, np.dtype[np.bool_]]) ->
     return Holdings(holdings.rows[keep], np.concatenate([[0], np.cumsum(sizes)]))
 
 
-def pooled(sites: Sites) -> Sites:
-    """All samples at one site."""
-    return dataclasses.replace(sites, holdings=Holdings(sites.holdings.rows, np.array([0, len(sites.given)])))
+def pooled(sites: Sites, order: Integers) -> Sites:
+    """All samples at one site, in this order."""
+    holdings = Holdings(sites.holdings.rows[order], np.array([0, len(order)]))
+    return dataclasses.replace(sites, holdings=holdings, given=sites.given[order])
 
 
 def test_parts(

@@ -8,12 +8,15 @@ import io
 import math
 import platform
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.experiment.prepare import Stage
+from fedwinnow.federation.method import Method
+from fedwinnow.methods.find import OWN_METHOD
 from fedwinnow.metrics.evaluation import SCORES
 from fedwinnow.options import Part
 from fedwinnow.randomness import Floats
@@ -32,7 +35,7 @@ def summarise(
     measured = [row for row in rounds if row.get("accuracy") is not None]
     scene, final = stage.scene, final or {}
     test = final.get("test")
-    last = {name: test[name] for name in SCORES} if test is not None and not measured else None
+    last = None if test is None else {**{name: test[name] for name in SCORES}, "round": len(rounds)}
     summary: dict[str, Any] = {
         "status": status,
         "rounds": len(rounds),
@@ -46,8 +49,10 @@ def summarise(
             "realised_rate": or_null(scene.realised_rate),
         },
         "last": last or scores_of(measured[-1:]),
-        "last10": last or scores_of(measured[-10:]),
-        "best": last or scores_of(sorted(measured, key=lambda row: -row["accuracy"])[:1]),
+        "last10": scores_of(measured[-10:]) if measured else last or scores_of([]),
+        "best": scores_of(sorted(measured, key=lambda row: -row["accuracy"])[:1])
+        if measured
+        else last or scores_of([]),
     }
     if stage.experiment.validation > 0:
         chosen = [row for row in measured if row.get("validation_accuracy") is not None]
@@ -57,8 +62,9 @@ def summarise(
     summary["detection"] = final.get("detection")
     summary["memorisation"] = final.get("memorisation")
     whole = {key: int(value) for key, value in costs.items() if key != "seconds"}
+    peak = peak_memory()
     seconds = round(sum(row["seconds"] + row["evaluation_seconds"] for row in rounds), 3)
-    summary["cost"] = {**whole, "seconds": seconds, "peak_memory_mb": round(peak_memory(), 1)}
+    summary["cost"] = {**whole, "seconds": seconds, "peak_memory_mb": peak}
     return summary
 
 
@@ -94,27 +100,30 @@ def config_of(stage: Stage) -> dict[str, Any]:
         if field.name in ("data", "partition", "noise", "clients"):
             continue  # the scene says what they really were
         if value is not None:
-            config[field.name] = plain(value)
+            config[field.name] = plain(value.resolve() if isinstance(value, Path) else value)
     scene = stage.scene
     config |= {
         "data": scene.data.source or scene.data.name,
         "clients": scene.clients,
         "partition": scene.partition,
         "noise": scene.noise,
-        "scene_hash": scene.hash,
-        "method": {
-            "kind": stage.method.name,
-            **{k: plain(v) for k, v in stage.method.values().items() if v is not None},
-        },
+        "method": {"kind": origin(stage.method), **{k: plain(v) for k, v in stage.method.values().items()}},
     }
-    config.pop("scene", None)
     return config
+
+
+def origin(method: Method) -> str:
+    """The name by which the method is found again: a file's path where it is in a user's file."""
+    home = type(method).__module__
+    return str(sys.modules[home].__file__) if home.startswith(OWN_METHOD) else method.name
 
 
 def plain(value: Any) -> Any:
     """A value that TOML can hold."""
     if isinstance(value, bool | int | float | str):
         return value
+    if value is None:
+        return "none"
     if isinstance(value, Part | dict):
         return str(value)
     if isinstance(value, Dataset):
@@ -122,8 +131,8 @@ def plain(value: Any) -> Any:
     return getattr(value, "__name__", str(value))
 
 
-def environment(backend: str, device: str | None) -> dict[str, Any]:
-    """environment.json: what ran where."""
+def environment(stage: Stage, backend: str, device: str | None) -> dict[str, Any]:
+    """environment.json: what ran where, and by which command; null where it was called from Python."""
     from importlib.metadata import version
 
     from fedwinnow.device import choose_device
@@ -137,15 +146,26 @@ def environment(backend: str, device: str | None) -> dict[str, Any]:
         "packages": {name: version(name) for name in packages},
         "backend": backend,
         "device": str(choose_device(device)),
-        "command": ["fedwinnow", *sys.argv[1:]],
+        "command": ["fedwinnow", *sys.argv[1:]] if from_command_line(Path(sys.argv[0])) else None,
+        "method": {"summary": first_line(stage.method.__doc__), "citation": stage.method.citation},
     }
 
 
-def peak_memory() -> float:
-    """The most memory this process has held, in MB; 0 where the system does not say."""
+def first_line(text: str | None) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return " ".join((text or "").partition("\n\n")[0].split())
+
+
+def from_command_line(program: Path) -> bool:
+    """Whether this process is the command, as `fedwinnow` or as `python -m fedwinnow`."""
+    return program.stem == "fedwinnow" or (program.name == "__main__.py" and program.parent.name == "fedwinnow")
+
+
+def peak_memory() -> float | None:
+    """The most memory this process has held, in MB; None where the system does not say."""
     try:
         import resource
     except ImportError:
-        return 0.0
+        return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)

@@ -88,7 +88,7 @@ class Client:
         order = torch.randperm(len(self) if rows is None else len(rows), generator=self.generator)
         chosen = order if rows is None else rows.cpu()[order]
         size = self.training.batch_size
-        for batch in torch.split(chosen, size) if len(chosen) else ():
+        for batch in pieces(chosen, size):
             if batch.numel() < size and self.training.drop_last and len(chosen) >= size:
                 return
             yield batch
@@ -203,13 +203,18 @@ class Client:
         """Stored samples in batches for a forward pass, which is counted."""
         chosen = torch.arange(len(self)) if rows is None else rows.cpu()
         self.forward_samples += len(chosen)
-        return self.stored(list(torch.split(chosen, scoring_batch(model))))
+        return self.stored(pieces(chosen, scoring_batch(model)))
 
     def chosen_view(self, views: bool | Views | None) -> Callable[[Tensor], Tensor]:
         """The samples as they are, as the run's random views, or as views of a kind."""
         if not views:
             return self.plain
         return lambda stored: self.view(stored, None if views is True else views)
+
+
+def pieces(rows: Tensor, size: int) -> list[Tensor]:
+    """Rows a batch at a time; no rows are no batch, where torch would give one that is empty."""
+    return list(torch.split(rows, size)) if len(rows) else []
 
 
 def score(model: FlatModel, stored: Iterator[Tensor], plain: Callable[[Tensor], Tensor], classes: int) -> Tensor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -17,12 +18,14 @@ from torch import Tensor, nn
 from fedwinnow import catalogue
 from fedwinnow.data.dataset import Features
 from fedwinnow.data.tensors import InputStep
+from fedwinnow.errors import FedwinnowError
 from fedwinnow.federation.client import Client, score, scoring_batch
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, Verdict
 from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.training import Training
+from fedwinnow.heap import keep_freed_memory
 from fedwinnow.models.choose import ModelSpec, make_model
 from fedwinnow.models.shape import Shape
 from fedwinnow.parts.optimizers import Optimizer
@@ -52,6 +55,10 @@ class Setup:
     rounds: int
     device: str = "cpu"
     memorisation_every: int = 0  # in such rounds the models that leave a site are looked at before they go
+
+
+# Questions of the evaluation: they concern every sample of a site, and leave no trace in its memory.
+MEASURING = ("judge", "predict")
 
 
 @dataclass
@@ -96,41 +103,48 @@ class Host:
         self.input_step = InputStep(sites.shape.kind, sites.mean, sites.std, setup.device)
         self.optimizer = cast(Optimizer, catalogue.make("optimizers", setup.training.optimizer))
         self.model = new_model(sites.shape, setup)
-        self.spares: list[FlatModel] = []
+        self.spares = Spares(sites.shape, setup)
         torch.set_num_threads(1)  # another number of threads would move the last bits
+        keep_freed_memory()
 
     def answer(self, task: Task) -> Answer:
         """Let one client answer one question; whatever goes wrong there is an answer too."""
         began = time.perf_counter()
-        client = self.client(task)
         try:
+            client = self.client(task)
             reply = getattr(self.method, task.ask)(client, task.payload)
+            if isinstance(reply, Verdict):
+                reply = {"p_wrong": reply.p_wrong.detach().cpu(), "suggested": reply.suggested.detach().cpu()}
+            memory = task.memory if task.ask in MEASURING else self.remember(task, client)
+            notes = client.notes | self.recited(task, reply)
+        except FedwinnowError as problem:
+            return Answer(task.client, error=str(problem))
         except Exception as problem:
             return Answer(task.client, error=f"{type(problem).__name__}: {problem}", trace=traceback.format_exc())
-        if isinstance(reply, Verdict):
-            reply = {"p_wrong": reply.p_wrong.detach().cpu(), "suggested": reply.suggested.detach().cpu()}
-        if self.setup.training.batch_norm == "local" and len(self.model.statistics):
-            client.state["batch_norm"] = self.model.statistics.clone()
-        notes = client.notes | self.recited(task, reply)
         return Answer(
             client=task.client,
             reply=reply,
-            memory=self.memory.write(task.client, task.round, task.exchange, client.state),
+            memory=memory,
             notes=notes,
             forward_samples=client.forward_samples,
             backward_samples=client.backward_samples,
             seconds=time.perf_counter() - began,
         )
 
+    def remember(self, task: Task, client: Client) -> str | None:
+        """Store what the client wants to know next time, and its own running statistics where they stay with it."""
+        if self.setup.training.batch_norm == "local" and len(self.model.statistics):
+            client.state["batch_norm"] = self.model.statistics.clone()
+        return self.memory.write(task.client, task.round, task.exchange, client.state)
+
     def client(self, task: Task) -> Client:
         """The client of a task, with its memory and a generator of its own."""
-        sites = self.judged if task.ask in ("judge", "predict") else self.sites
+        sites = self.judged if task.ask in MEASURING else self.sites
         mine = sites.holdings.of(task.client)
         key = stream_key(self.setup.seed, f"client {task.ask} {task.exchange}", task.client, task.round) & (2**63 - 1)
         seed_layers(key, self.model.device)
         state = self.memory.read(task.memory)
         self.model.own_statistics = state.get("batch_norm")
-        used = iter(range(10**6))
         return Client(
             id=task.client,
             round=task.round,
@@ -145,13 +159,13 @@ class Host:
             generator=torch.Generator().manual_seed(key),
             state=state,
             trained=self.used_for_training(task.client) if sites is self.judged else None,
-            spare=lambda: self.spare(next(used)),
+            spare=self.spares.fresh(),
         )
 
     def recited(self, task: Task, reply: Payload) -> Payload:
         """What the global and the trained model say about the site's samples: for measuring a simulation only."""
         every = self.setup.memorisation_every
-        both = "weights" in reply and "weights" in task.payload
+        both = isinstance(reply, dict) and "weights" in reply and "weights" in task.payload
         if not every or task.round % every or not both or self.pooled:
             return {}
         client = self.client(replace(task, ask="predict"))
@@ -173,12 +187,6 @@ class Host:
         rows, used = self.judged.holdings.rows, self.sites.holdings.rows
         return torch.from_numpy(np.isin(rows[self.judged.holdings.of(client)], used[self.sites.holdings.of(client)]))
 
-    def spare(self, number: int) -> FlatModel:
-        """A further scratch model; made once and used again."""
-        while len(self.spares) <= number:
-            self.spares.append(new_model(self.sites.shape, self.setup))
-        return self.spares[number]
-
     def score(self, part: str, weights: Payload, start: int, stop: int) -> Tensor:
         """Logits of samples that belong to no client; `start` must be a multiple of the scoring batch."""
         self.model.own_statistics = None
@@ -199,6 +207,25 @@ def seed_layers(key: int, device: torch.device) -> None:
         torch.cuda.manual_seed(key)
     elif device.type == "mps":
         torch.mps.manual_seed(key)
+
+
+class Spares:
+    """Further scratch models, made once and used again; apart from the host, so that no client can reach others."""
+
+    def __init__(self, shape: Shape, setup: Setup) -> None:
+        self.shape, self.setup = shape, setup
+        self.models: list[FlatModel] = []
+
+    def fresh(self) -> Callable[[], FlatModel]:
+        """A function that gives another one at every call."""
+        numbers = iter(range(10**6))
+        return lambda: self.get(next(numbers))
+
+    def get(self, number: int) -> FlatModel:
+        """The model of this number."""
+        while len(self.models) <= number:
+            self.models.append(new_model(self.shape, self.setup))
+        return self.models[number]
 
 
 def new_model(shape: Shape, setup: Setup) -> FlatModel:

@@ -6,10 +6,13 @@ no longer needs them. So a run that is killed at any moment finds the memory tha
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
+from fedwinnow.errors import DataError, RunError
 from fedwinnow.federation.payload import Payload
 
 
@@ -22,17 +25,26 @@ class Memory:
 
     def read(self, version: str | None) -> Payload:
         """What a client remembers; nothing before its first visit."""
-        return {} if version is None else load_file(self.folder / version)
+        if version is None:
+            return {}
+        try:
+            return load_file(self.folder / version)
+        except (OSError, SafetensorError) as problem:
+            raise DataError(f"{self.folder / version}: a client's memory cannot be read ({problem}).") from None
 
     def write(self, client: int, round_number: int, exchange: int, state: Payload) -> str | None:
         """Store a new version beside the current one."""
         if not state:
             return None
         name = f"{client:06d}-{round_number}-{exchange}.safetensors"
-        self.folder.mkdir(parents=True, exist_ok=True)
+        content = save({key: value.detach().cpu().contiguous() for key, value in state.items()})
         temporary = self.folder / f".{name}"
-        temporary.write_bytes(save({key: value.detach().cpu().contiguous() for key, value in state.items()}))
-        temporary.replace(self.folder / name)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(content)
+            temporary.replace(self.folder / name)
+        except OSError as problem:
+            raise RunError(f"{self.folder}: a client's memory cannot be written ({problem.strerror}).") from None
         return name
 
     def accept(self, client: int, version: str | None) -> None:
@@ -42,10 +54,10 @@ class Memory:
         else:
             self.versions[client] = version
 
-    def prune(self) -> None:
-        """Delete every file that is not current."""
+    def prune(self, needed: Iterable[str]) -> None:
+        """Delete every version that the last checkpoint does not need."""
         if self.folder.is_dir():
-            current = set(self.versions.values())
+            kept = set(needed)
             for path in self.folder.iterdir():
-                if path.name not in current:
+                if path.name not in kept:
                     path.unlink(missing_ok=True)

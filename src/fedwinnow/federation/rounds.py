@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 from fedwinnow.backends.backend import Backend
-from fedwinnow.errors import RunError
+from fedwinnow.errors import FedwinnowError, RunError, UsageError, unknown
 from fedwinnow.federation.host import Answer, Task
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
@@ -24,6 +25,12 @@ class Faults:
 
     on_client_error: Literal["stop", "drop"] = "stop"
     quorum: float = 0.5  # the share of asked clients that must answer
+
+    def __post_init__(self) -> None:
+        if self.on_client_error not in ("stop", "drop"):
+            raise unknown("value of --on-client-error:", str(self.on_client_error), ("stop", "drop"))
+        if not 0 <= self.quorum <= 1:
+            raise UsageError(f"--quorum {self.quorum} was given; allowed: 0 to 1, a share of the asked clients.")
 
 
 @dataclass
@@ -67,6 +74,21 @@ class Federation:
         self.server.round = number
         self.server.notes = {}
         tally = Tally()
+        try:
+            self.converse(tally)
+        except FedwinnowError:
+            raise
+        except Exception as problem:
+            raise RunError(
+                f"round {number}, the server's half of {self.method.name}: {type(problem).__name__}: {problem}.\n"
+                f"{traceback.format_exc()}"
+            ) from problem
+        tally.participants.sort()
+        tally.seconds = time.perf_counter() - began
+        return tally
+
+    def converse(self, tally: Tally) -> None:
+        """Let the method ask until it is done; replies that it did not look at are booked all the same."""
         conversation = self.method.exchanges(self.server)
         replies: Replies | None = None
         for index in range(10**6):
@@ -78,9 +100,6 @@ class Federation:
             self.server.exchange = index
             replies = self.deliver(exchange, index, tally)
         self.conclude(replies)
-        tally.participants.sort()
-        tally.seconds = time.perf_counter() - began
-        return tally
 
     def conclude(self, replies: Replies | None) -> None:
         """Take in what a method did not look at, so that every reply is booked; then the exchange is over."""
@@ -90,10 +109,11 @@ class Federation:
 
     def deliver(self, exchange: Exchange, index: int, tally: Tally) -> Iterator[tuple[int, Payload]]:
         """Ask the clients of one exchange; good replies stream back in the order of the clients."""
+        self.check_clients(exchange)
         answered = 0
         for answer in self.backend.exchange(self.tasks(exchange, index, tally)):
             problem = answer.error or problem_with(answer.reply, self.method.exposes)
-            problem = problem or other_shape(answer.reply, self.server.weights)
+            problem = problem or unlike_model(answer.reply, self.server.weights)
             if problem is not None:
                 self.fail(answer, exchange, problem, tally)
                 continue
@@ -101,10 +121,24 @@ class Federation:
             self.accept(answer, tally)
             yield answer.client, answer.reply
         needed = math.ceil(self.faults.quorum * len(exchange.clients) - 1e-9)
-        if answered < max(needed, 1):
+        if answered < max(needed, min(1, len(exchange.clients))):
             raise RunError(
                 f"round {self.server.round}, {exchange.ask}: only {answered} of {len(exchange.clients)} clients "
                 f"answered; the quorum is {max(needed, 1)}. Lower --quorum, or look at what failed: {tally.dropped}"
+            )
+
+    def check_clients(self, exchange: Exchange) -> None:
+        """A method may ask any client that there is, once."""
+        asked = list(exchange.clients)
+        if strange := [client for client in asked if client not in range(self.server.clients)]:
+            raise RunError(
+                f"round {self.server.round}, {exchange.ask}: method '{self.method.name}' asks client {strange[0]}; "
+                f"there are the clients 0 to {self.server.clients - 1}."
+            )
+        if len(set(asked)) < len(asked):
+            raise RunError(
+                f"round {self.server.round}, {exchange.ask}: method '{self.method.name}' asks a client twice in one "
+                f"exchange: {sorted(asked)}."
             )
 
     def tasks(self, exchange: Exchange, index: int, tally: Tally) -> Iterator[Task]:
@@ -157,9 +191,11 @@ class Federation:
             yield answer.client, answer.reply
 
 
-def other_shape(reply: Payload, weights: Payload) -> str | None:
-    """A model must come back in the shape in which it was sent."""
+def unlike_model(reply: Payload, weights: Payload) -> str | None:
+    """A model must come back in the shape in which it was sent, and in the same kind of numbers."""
     for key, value in weights.items():
         if key in reply and reply[key].shape != value.shape:
             return f"'{key}' in its reply has the shape {tuple(reply[key].shape)}, not {tuple(value.shape)}"
+        if key in reply and reply[key].dtype != value.dtype:
+            return f"'{key}' in its reply is {reply[key].dtype}, not {value.dtype}"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,8 +40,7 @@ class Server:
     @property
     def per_round(self) -> int:
         """How many clients take part in an ordinary round: at least one, at most all."""
-        wanted = int(np.floor(self.participation * self.clients + 1e-9))
-        return min(max(wanted, 1), len(self.available))
+        return participants(self.participation, self.clients, len(self.available))
 
     def sample(self, count: int | None = None, among: Sequence[int] | None = None) -> list[int]:
         """Clients drawn without replacement, ascending; the same for the same seed and round."""
@@ -85,4 +85,22 @@ class Server:
 
     def note(self, **facts: Any) -> None:
         """Say something about this round for the log, for example the stage."""
-        self.notes.update(facts)
+        self.notes.update({name: plain(value) for name, value in facts.items()})
+
+
+def participants(participation: float, clients: int, available: int) -> int:
+    """A share of the clients as a number: rounded down, at least one, at most those that hold samples."""
+    return min(max(int(np.floor(participation * clients + 1e-9)), 1), available)
+
+
+def plain(value: Any) -> Any:
+    """A fact as JSON can hold it; a number that is none is null."""
+    if isinstance(value, torch.Tensor | np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

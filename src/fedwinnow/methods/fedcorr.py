@@ -29,9 +29,10 @@ from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
 from fedwinnow.options import option
 from fedwinnow.parts.lid import local_intrinsic_dimensionality
+from fedwinnow.parts.passes import rounds_of_passes, steps_of_turn
 from fedwinnow.parts.proximal import distance_to
 from fedwinnow.parts.relabel import confident_labels, largest
-from fedwinnow.parts.sample_losses import sample_losses
+from fedwinnow.parts.sample_losses import LossKind, sample_losses
 from fedwinnow.parts.two_gaussians import fit_two_gaussians
 
 
@@ -76,7 +77,9 @@ class FedCorr(Method):
     prox: Literal["squared", "norm"] | None = option(
         None, "The proximal term: squared distance, or the distance.", presets={"paper": "squared", "code": "norm"}
     )
-
+    prox_first_batch: bool | None = option(
+        None, "Have the proximal term in the first batch of an epoch too.", presets={"paper": True, "code": False}
+    )
     scoring_views: bool | None = option(
         None, "Score samples on random views, as in training.", presets={"paper": False, "code": True}
     )
@@ -90,9 +93,7 @@ class FedCorr(Method):
 
     def lengths(self, server: Server) -> tuple[int, int]:
         """Rounds of stages 1 and 2; stage 3 has the rest."""
-        wanted = round(server.rounds * 0.05 / server.rounds_per_pass)
-        passes = max(2, wanted) if self.passes is None else self.passes
-        first = min(passes * server.rounds_per_pass, server.rounds)
+        first = rounds_of_passes(server, self.passes)
         left = server.rounds - first
         if not self.usual or not self.fine_tune:
             return first, left if self.fine_tune else 0
@@ -114,9 +115,7 @@ class FedCorr(Method):
 
     def correction_round(self, server: Server, index: int) -> Generator[Exchange, Replies, None]:
         """Stage 1: pass the model on; when everybody was visited, find the noisy clients and let them correct."""
-        members = server.turn(index)
-        for place in range(0, len(members), self.group):
-            clients = members[place : place + self.group]
+        for clients in steps_of_turn(server, index, self.group):
             replies = yield Exchange("train_and_measure", clients, lambda client: self.send(server, client))
             self.merge(server, replies)
         if (index + 1) % server.rounds_per_pass == 0:
@@ -179,15 +178,24 @@ class FedCorr(Method):
 
     def train(self, client: Client, got: Payload) -> Payload:
         client.model.load(got)
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), labels=self.labels(client))
-        return self.reply(client)
+        leash, batches = float(got["leash"]), 0
 
-    def objective(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload) -> Tensor:
-        loss = super().objective(client, rows, x, y, got)
-        leash = float(got["leash"])
-        if leash == 0:
-            return loss
-        return loss + leash * distance_to(got["weights"], client.model, squared=self.prox == "squared")
+        def rows_of_epoch() -> Tensor:
+            nonlocal batches
+            batches = 0
+            return torch.arange(len(client))
+
+        def objective(rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            nonlocal batches
+            batches += 1
+            loss = self.objective(client, rows, x, y, got)
+            if leash == 0 or (batches == 1 and not self.prox_first_batch):
+                return loss
+            # L + beta mu_k |w - w_global|^2: the noisier a client is, the shorter its leash
+            return loss + leash * distance_to(got["weights"], client.model, squared=self.prox == "squared")
+
+        client.fit(objective, rows=rows_of_epoch, labels=self.labels(client))
+        return self.reply(client)
 
     def train_and_measure(self, client: Client, got: Payload) -> Payload:
         """Stage 1: train, then look at the own outputs: losses stay here, the mean LID is sent."""
@@ -200,9 +208,13 @@ class FedCorr(Method):
     def correct_labels(self, client: Client, got: Payload) -> Payload:
         """Estimate the own rate; correct the largest losses where the global model is confident."""
         losses = client.state["losses"]
+        # In float64, because kappa may be met exactly.
         rate = float((fit_two_gaussians(losses).p_low(losses) < 0.5).double().mean())
-        suspected = largest(losses, int(len(client) * rate * self.relabel_ratio))
-        return {"rate": torch.tensor([rate]), "relabelled": self.change_labels(client, got, suspected)}
+        suspected = largest(losses, int(len(client) * rate * self.relabel_ratio + 1e-9))
+        return {
+            "rate": torch.tensor([rate], dtype=torch.float64),
+            "relabelled": self.change_labels(client, got, suspected),
+        }
 
     def relabel_all(self, client: Client, got: Payload) -> Payload:
         """End of stage 2: every sample of which the fine-tuned model is confident."""
@@ -223,7 +235,9 @@ class FedCorr(Method):
     def judge(self, client: Client, got: Payload) -> Verdict:
         """A label that was corrected is wrong; among the others the losses of the global model decide."""
         verdict = super().judge(client, got)
-        corrected = self.labels(client)
+        corrected = client.given.clone()
+        if "labels" in client.state:
+            corrected = client.for_all(client.state["labels"], client.given)
         changed = corrected != client.given
         p_wrong = torch.where(changed, 0.5 + verdict.p_wrong / 2, verdict.p_wrong / 2)
         return Verdict(p_wrong, torch.where(changed, corrected, verdict.suggested))
@@ -233,6 +247,6 @@ class FedCorr(Method):
         return client.state.get("labels", client.given.cpu()).to(client.given.device)
 
     @property
-    def loss_kind(self) -> Literal["cross_entropy", "double_softmax"]:
+    def loss_kind(self) -> LossKind:
         assert self.sample_loss is not None  # the preset has filled it
         return self.sample_loss

@@ -7,14 +7,16 @@ Li, Li, Cheng, Liao, Yu: FedDiv: Collaborative Noise Filtering for Federated Lea
 | T_wu (passes) | passes | | ξ | debias |
 | ζ | confidence | | m | momentum |
 | η | eta | | α (MixUp) | mixup |
+| δ̂_k (threshold) | noisy_client | | ω | participation of the run |
 
 The filter W = (μ, σ², π) is a mixture of two Gaussians over per-sample losses. The paper and its (withdrawn) code
-differ in many ways that move numbers; each is an option, `preset=code` takes all of the code's.
+differ in many ways that move numbers; each is an option, `preset=code` takes all of the code's. Where Eqs. 6-7 write
+the local model, the losses are those of the global model that was just received, as in Algorithm 1 and in the code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -26,10 +28,14 @@ from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
 from fedwinnow.options import option
-from fedwinnow.parts.sample_losses import sample_losses
+from fedwinnow.parts.average_mixtures import average_mixtures
+from fedwinnow.parts.passes import rounds_of_passes, steps_of_turn
+from fedwinnow.parts.sample_losses import LossKind, sample_losses
 from fedwinnow.parts.two_gaussians import TwoGaussians, fit_two_gaussians
 
 UNSEEN = torch.nan
+# What the code starts from, for losses between 0 and 1: two components that are almost the same.
+MIDDLE = (0.495, 0.505, 0.07, 0.07, 0.5, 0.5)
 
 
 @dataclass(frozen=True)
@@ -99,9 +105,9 @@ class FedDiv(Method):
     )
     reselect_from_visit: int | None = option(
         None,
-        "Re-select (and add relabelled samples) from this visit on.",
+        "Re-select (and add relabelled samples) from this visit on; 1 is the first after the warm-up.",
         at_least=1,
-        presets={"paper": 1, "code": 5},
+        presets={"paper": 1, "code": 6},
     )
     sample_loss: Literal["cross_entropy", "double_softmax"] | None = option(
         None, "The loss that is filtered.", presets={"paper": "cross_entropy", "code": "double_softmax"}
@@ -109,9 +115,21 @@ class FedDiv(Method):
     normalise: bool | None = option(
         None, "Map each client's losses to 0..1 before filtering.", presets={"paper": False, "code": True}
     )
+    first_filter: Literal["none", "middle"] | None = option(
+        None,
+        "The filter of the first round: none, everything is clean; or two almost equal components around 0.5.",
+        presets={"paper": "none", "code": "middle"},
+    )
     em_steps: int | None = option(
         None, "Most EM steps of a local filter.", at_least=1, presets={"paper": 100, "code": 3}
     )
+    em_tolerance: float | None = option(
+        None,
+        "EM has converged when the mean log-likelihood moves by less.",
+        at_least=0,
+        presets={"paper": 0.001, "code": 0.0},
+    )
+    variance_floor: float = option(0.000001, "Smallest variance of a component of a local filter.", above=0)
     variance_weighting: Literal["linear", "squared", "moment"] | None = option(
         None,
         "Variances averaged like means, with squared weights, or so that the moments are right.",
@@ -122,12 +140,11 @@ class FedDiv(Method):
     )
     bias_confidence: float | None = option(
         None,
-        "Only predictions above this probability enter the class bias.",
+        "Only samples whose de-biased prediction exceeds this probability enter the class bias.",
         at_least=0,
         at_most=1,
         presets={"paper": 0.0, "code": 0.85},
     )
-
     scoring_views: bool | None = option(
         None, "Score samples on random views, as in training.", presets={"paper": False, "code": True}
     )
@@ -136,26 +153,27 @@ class FedDiv(Method):
         "A client whose selected set does not exceed one batch does not train.",
         presets={"paper": False, "code": True},
     )
+    regularise_warm_up: bool | None = option(
+        None, "Have L_reg in the warm-up too.", presets={"paper": False, "code": True}
+    )
+    unmixed_pass: bool | None = option(
+        None,
+        "Show the model each batch unmixed too, so that batch normalisation sees it; no gradient comes of it.",
+        presets={"paper": False, "code": True},
+    )
 
     # --- the server's half -----------------------------------------------------------------------------------------
 
     def start(self, server: Server) -> None:
         server.state["mixtures"] = torch.full((server.clients, 6), UNSEEN, dtype=torch.float64)
         server.state["sizes"] = torch.zeros(server.clients, dtype=torch.float64)
-        server.state["filter"] = torch.full((6,), UNSEEN, dtype=torch.float64)
-
-    def warm_up_rounds(self, server: Server) -> int:
-        """Rounds of the warm-up: whole passes over all clients."""
-        wanted = round(server.rounds * 0.05 / server.rounds_per_pass)
-        passes = max(2, wanted) if self.passes is None else self.passes
-        return min(passes * server.rounds_per_pass, server.rounds)
+        first = MIDDLE if self.first_filter == "middle" else (UNSEEN,) * 6
+        server.state["filter"] = torch.tensor(first, dtype=torch.float64)
 
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        if server.round <= self.warm_up_rounds(server):
+        if server.round <= rounds_of_passes(server, self.passes):
             server.note(stage="warm_up")
-            members = server.turn(server.round - 1)
-            for place in range(0, len(members), self.group):
-                clients = members[place : place + self.group]
+            for clients in steps_of_turn(server, server.round - 1, self.group):
                 replies = yield Exchange("warm_up", clients, lambda client: dict(server.weights))
                 super().merge(server, replies)
         else:
@@ -167,62 +185,49 @@ class FedDiv(Method):
         return {**server.weights, "filter": server.state["filter"]}
 
     def merge(self, server: Server, replies: Replies) -> None:
-        seen: list[int] = []
+        news: dict[int, Payload] = {}
 
         def noting() -> Replies:
             for client, reply in replies:
-                seen.append(client)
-                server.state["mixtures"][client] = reply["mixture"].double()
-                server.state["sizes"][client] = reply["samples"].double()
+                news[client] = {key: reply[key] for key in ("mixture", "samples") if key in reply}
                 yield client, reply
 
-        super().merge(server, noting())
+        super().merge(server, noting())  # eq. (1)
+        if self.filter == "local":
+            return
+        for client, reply in news.items():  # eq. (4)
+            server.state["mixtures"][client] = reply["mixture"].double()
+            server.state["sizes"][client] = reply["samples"].double()
         # eq. (5): the global filter from all cached filters, or (degraded) from this round's only
-        members = torch.tensor(seen) if self.filter == "degraded" else server.state["sizes"].nonzero().flatten()
-        server.state["filter"] = self.average(server.state["mixtures"][members], server.state["sizes"][members])
+        members = torch.tensor(list(news)) if self.filter == "degraded" else server.state["sizes"].nonzero().flatten()
+        assert self.variance_weighting is not None  # the preset has filled it
+        server.state["filter"] = average_mixtures(
+            server.state["mixtures"][members], server.state["sizes"][members], self.variance_weighting
+        )
         server.note(filter=[round(number, 4) for number in server.state["filter"].tolist()])
-
-    def average(self, mixtures: Tensor, sizes: Tensor) -> Tensor:
-        """eq. (5): parameters averaged by client size; how variances are weighted is an option."""
-        share = (sizes / sizes.sum()).unsqueeze(1)
-        means, variances, weights = mixtures[:, 0:2], mixtures[:, 2:4], mixtures[:, 4:6]
-        mean, weight = (share * means).sum(0), (share * weights).sum(0)
-        if self.variance_weighting == "squared":
-            variance = (share**2 * variances).sum(0)
-        elif self.variance_weighting == "moment":
-            mass = share * weights / weight
-            mean = (mass * means).sum(0)
-            variance = (mass * (variances + means**2)).sum(0) - mean**2
-        else:
-            variance = (share * variances).sum(0)
-        return torch.cat([mean, variance, weight])
 
     # --- the client's half -----------------------------------------------------------------------------------------
 
     def warm_up(self, client: Client, got: Payload) -> Payload:
         """MixUp training only."""
+        eta = self.eta if self.regularise_warm_up else 0.0
         client.model.load(got)
-        client.fit(lambda rows, x, y: Method.objective(self, client, rows, x, y, got))
+        client.fit(lambda rows, x, y: self.regularised(client, x, y, eta))
         return self.reply(client)
 
     def train(self, client: Client, got: Payload) -> Payload:
         client.model.load(got)
         labels = client.state.get("labels", client.given.cpu()).to(client.given.device)
         predicted = client.predict(views=self.scoring_views)  # of the global model, fixed for this round
-        clean = self.is_clean(predicted, labels, got["filter"])
+        clean = self.p_clean(predicted, labels, got["filter"]) >= 0.5  # eq. (7)
         client.note(selected=clean)
-        visits = int(client.state.get("visits", torch.zeros(1))) + 1
-        self.fit_selected(client, got, predicted, labels, clean, visits)
-        mixture = self.update_state(client, labels, got["filter"])
-        client.state["visits"] = torch.tensor([visits])
-        return self.reply(client) | {"mixture": mixture}
-
-    def is_clean(self, logits: Tensor, labels: Tensor, flat: Tensor) -> Tensor:
-        """gamma >= 0.5 under the filter that was sent (eqs. 6-7); before there is one, everything is clean."""
-        return self.p_clean(logits, labels, flat) >= 0.5
+        labels = self.fit_selected(client, got, predicted, labels, clean)
+        reply = self.reply(client) | self.update_state(client, labels, got["filter"])
+        client.state["visits"] = client.state.get("visits", torch.zeros(1, dtype=torch.int64)) + 1
+        return reply
 
     def p_clean(self, logits: Tensor, labels: Tensor, flat: Tensor) -> Tensor:
-        """The posterior of the clean component."""
+        """Eqs. (3) and (6): the posterior of the clean component; before there is a filter, everything is clean."""
         losses = sample_losses(logits, labels, self.loss_kind)
         if self.filter == "local":
             return self.fit_filter(losses, None).p_low(losses)
@@ -232,74 +237,108 @@ class FedDiv(Method):
 
     def fit_filter(self, losses: Tensor, start: TwoGaussians | None) -> TwoGaussians:
         """Algorithm 2: EM on the client's own losses, started at the global filter."""
-        assert self.em_steps is not None
-        return fit_two_gaussians(losses, start=start, steps=self.em_steps, normalise=bool(self.normalise))
+        assert self.em_steps is not None  # the preset has filled both
+        assert self.em_tolerance is not None
+        return fit_two_gaussians(
+            losses,
+            start=start,
+            steps=self.em_steps,
+            tolerance=self.em_tolerance,
+            variance_floor=self.variance_floor,
+            normalise=bool(self.normalise),
+        )
 
-    def fit_selected(
-        self, client: Client, got: Payload, predicted: Tensor, labels: Tensor, clean: Tensor, visits: int
-    ) -> None:
-        """Eqs. (8)-(11): clean and relabelled samples, re-selected before each epoch; a clean client uses all."""
-        share = float((~clean).double().mean())
-        if share < self.noisy_client:
-            client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), labels=labels)
-            return
-        late_enough = visits >= (self.reselect_from_visit or 1)
-        probability, guess = predicted.softmax(1).max(1)
-        relabelled = ~clean & (probability >= (self.confidence or 0.0))  # eq. (8)
-        if not (self.relabel and late_enough and share >= (self.relabel_from or 0.0)):
-            relabelled = torch.zeros_like(clean)
-        target = torch.where(relabelled, guess, labels)
-        if self.persistent_relabelling:
-            client.state["labels"] = target
-        chosen = clean | relabelled
+    def fit_selected(self, client: Client, got: Payload, predicted: Tensor, labels: Tensor, clean: Tensor) -> Tensor:
+        """Train on what eqs. (8)-(11) leave; the labels that the client believes in afterwards are returned."""
+        share = float((~clean).double().mean())  # the estimated noise level
+        rows: Callable[[], Tensor]
+        if share < self.noisy_client:  # eq. (11): a clean client uses all it has
+            target = believed = labels
+            rows = torch.ones_like(clean).nonzero
+        else:
+            rows, target, believed = self.selection(client, predicted, labels, clean, share)
 
         def rows_of_epoch() -> Tensor:
-            kept = chosen & self.consistent(client, guess) if self.reselect and late_enough else chosen
-            rows = kept.nonzero().flatten().cpu()
-            return rows[:0] if self.full_batch and len(rows) <= client.training.batch_size else rows
+            chosen = rows().flatten().cpu()
+            return chosen[:0] if self.full_batch and len(chosen) <= client.training.batch_size else chosen
 
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), rows=rows_of_epoch, labels=target)
+        client.fit(lambda batch, x, y: self.objective(client, batch, x, y, got), rows=rows_of_epoch, labels=target)
+        return believed
 
-    def consistent(self, client: Client, guess: Tensor) -> Tensor:
-        """Eqs. (9)-(10): the global model and the de-biased local model agree on the class."""
+    def selection(
+        self, client: Client, predicted: Tensor, labels: Tensor, clean: Tensor, share: float
+    ) -> tuple[Callable[[], Tensor], Tensor, Tensor]:
+        """Which rows a noisy client uses in an epoch, the labels it trains on, and those it keeps for good."""
+        visit = int(client.state.get("visits", torch.zeros(1))) + 1
+        late_enough = visit >= (self.reselect_from_visit or 1)
+        probability, guess = predicted.softmax(1).max(1)
+        confident = ~clean & (probability >= (self.confidence or 0.0)) & self.relabel  # eq. (8)
+        agreed = client.state.get("debiased", guess.cpu()).to(guess.device) == guess
+        joining = confident & late_enough & (share >= (self.relabel_from or 0.0))
+        chosen = clean | joining
+
+        def rows() -> Tensor:
+            if not (self.reselect and late_enough):
+                return chosen.nonzero()
+            return self.consistent(client, guess, chosen, agreed).nonzero()  # eq. (10)
+
+        believed = labels
+        if self.persistent_relabelling:
+            lasting = confident & agreed if self.reselect_timing == "cached" else confident
+            believed = torch.where(lasting, guess, labels)
+            client.state["labels"] = believed
+        return rows, torch.where(joining, guess, labels), believed
+
+    def consistent(self, client: Client, guess: Tensor, chosen: Tensor, agreed: Tensor) -> Tensor:
+        """Eq. (10): those of the chosen on which the global and the de-biased local model agree."""
         if self.reselect_timing == "cached":
-            return torch.eq(client.state.get("debiased", guess.cpu()).to(guess.device), guess)
-        return self.debiased(client).argmax(1) == guess
+            return chosen & agreed
+        now, places = torch.zeros_like(chosen), chosen.nonzero().flatten()
+        now[places] = self.debiased(client, client.predict(rows=places)).argmax(1) == guess[places]
+        return now
 
-    def debiased(self, client: Client) -> Tensor:
-        """F(x) = f(x; local) - xi log p-hat."""
-        bias = self.bias(client).clamp(min=1e-6).log().to(client.given.device)
-        return client.predict(views=self.scoring_views) - (self.debias or 0.0) * bias.float()
+    def debiased(self, client: Client, logits: Tensor) -> Tensor:
+        """Eq. (9): F(x) = f(x; local) - xi log p-hat."""
+        bias = self.bias(client).clamp(min=1e-6).log().to(logits)
+        return logits - (self.debias or 0.0) * bias
 
     def bias(self, client: Client) -> Tensor:
         """p-hat, the client's mean prediction; uniform before its first session."""
         return client.state.get("bias", torch.full((client.classes,), 1.0 / client.classes, dtype=torch.float64))
 
     def objective(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload) -> Tensor:
-        """L_mix + eta L_reg (eqs. 13-14)."""
+        return self.regularised(client, x, y, self.eta)
+
+    def regularised(self, client: Client, x: Tensor, y: Tensor, eta: float) -> Tensor:
+        """L_mix + eta L_reg (eqs. 13-15)."""
+        if self.unmixed_pass:
+            client.forward_samples += len(x)
+            with torch.no_grad():
+                client.model.module(x)
         x, target = self.mix(client, x, y)
         logits = client.model.module(x)
-        loss: Tensor = self.criterion(logits, target, client.class_counts).mean()
-        if self.eta == 0:
+        loss: Tensor = self.criterion(logits, target, client.class_counts).mean()  # eq. (13), as a mean
+        if eta == 0:
             return loss
-        # KL(uniform || q), q the mean prediction of the mixed batch
+        # eq. (14): KL(uniform || q), q the mean prediction of the mixed batch
         mean: Tensor = logits.softmax(1).mean(0).clamp(min=1e-12)
-        return loss - self.eta * (mean * client.classes).log().mean()
+        return loss - eta * (mean * client.classes).log().mean()
 
-    def update_state(self, client: Client, labels: Tensor, flat: Tensor) -> Tensor:
+    def update_state(self, client: Client, labels: Tensor, flat: Tensor) -> Payload:
         """After the last epoch: eq. (12) for p-hat, and the local filter on the trained model's losses."""
         logits = client.predict(views=self.scoring_views)
+        debiased = self.debiased(client, logits)
         if self.reselect_timing == "cached":
-            bias = self.bias(client).clamp(min=1e-6).log().to(logits.device)
-            client.state["debiased"] = (logits - (self.debias or 0.0) * bias.float()).argmax(1)
-        probability = logits.softmax(1).double()
-        sure = probability.max(1).values > (self.bias_confidence or 0.0)
+            client.state["debiased"] = debiased.argmax(1)
+        sure = debiased.softmax(1).max(1).values > (self.bias_confidence or 0.0)
         if sure.any():
-            share = self.momentum or 0.0
-            client.state["bias"] = share * self.bias(client) + (1 - share) * probability[sure].mean(0).cpu()
+            share, mean = self.momentum or 0.0, logits.softmax(1)[sure].double().mean(0).cpu()
+            client.state["bias"] = share * self.bias(client) + (1 - share) * mean  # eq. (12)
+        if self.filter == "local":
+            return {}
         losses = sample_losses(logits, labels, self.loss_kind)
         start = None if torch.isnan(flat).any() else TwoGaussians.from_flat(flat, normalise=bool(self.normalise))
-        return self.fit_filter(losses, start).flat.cpu()
+        return {"mixture": self.fit_filter(losses, start).flat.cpu()}
 
     def judge(self, client: Client, got: Payload) -> Verdict:
         """The filter itself: the posterior of the noisy component, and what the global model would say instead."""
@@ -308,6 +347,6 @@ class FedDiv(Method):
         return Verdict(1.0 - self.p_clean(logits, client.given, got["filter"]), logits.argmax(1))
 
     @property
-    def loss_kind(self) -> Literal["cross_entropy", "double_softmax"]:
+    def loss_kind(self) -> LossKind:
         assert self.sample_loss is not None  # the preset has filled it
         return self.sample_loss

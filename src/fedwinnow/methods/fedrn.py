@@ -61,12 +61,20 @@ class FedRn(Method):
     normalise: bool | None = option(
         None, "Map losses to 0..1 before the mixture.", presets={"paper": False, "code": True}
     )
+    em_tolerance: float | None = option(
+        None,
+        "EM has converged when the mean log-likelihood moves by less.",
+        at_least=0,
+        presets={"paper": 0.001, "code": 0.01},
+    )
+    variance_floor: float | None = option(
+        None, "Smallest variance of a component.", above=0, presets={"paper": 0.000001, "code": 0.0005}
+    )
     fine_tune: bool = option(True, "Tune the neighbours' heads on the auxiliary set (ablation).")
     choose_by: Literal["reliable", "random"] = option("reliable", "How neighbours are chosen (ablation).")
     ensemble: Literal["reliability", "uniform"] = option("reliability", "How the k + 1 judges are weighted.")
-
     scoring_views: bool | None = option(
-        None, "Score samples on random views, as in training.", presets={"paper": False, "code": True}
+        None, "Score samples and tune heads on random views, as in training.", presets={"paper": False, "code": True}
     )
 
     # --- the server's half -----------------------------------------------------------------------------------------
@@ -105,9 +113,8 @@ class FedRn(Method):
         outputs = server.state["output"][seen].double()
         own = int((seen == client).nonzero())
         likeness = functional.cosine_similarity(outputs, outputs[own : own + 1])  # eq. (5)
-        others = torch.arange(len(seen)) != own
-        similarity = torch.ones(len(seen), dtype=torch.float64)  # Sim(c, c) = 1
-        similarity[others] = zero_to_one(likeness[others])
+        likeness[own] = 1.0  # Sim(c, c) = 1, also for an output of zeros
+        similarity = zero_to_one(likeness)  # over the client and all others, like the expertise
         reliability = self.alpha * expertise + (1 - self.alpha) * similarity  # eq. (3)
         ranked = reliability.clone()
         if self.choose_by == "random":
@@ -167,6 +174,7 @@ class FedRn(Method):
         if example.is_floating_point():
             example = torch.randn(example.shape, generator=generator).to(example.device)
         client.model.module.eval()
+        client.forward_samples += 1
         with torch.inference_mode():
             logits = client.model.module(example)[0].clone()
         output: Tensor = logits.softmax(0) if self.similarity == "softmax" else logits
@@ -184,7 +192,7 @@ class FedRn(Method):
         for place in range(len(got["reliability"]) - 1):
             client.model.load(got, f"neighbour{place}.")
             if self.fine_tune:
-                tune_head(client, client.model, rows)
+                tune_head(client, client.model, rows, views=bool(self.scoring_views))
             total += got["reliability"][place + 1] * self.posterior(client, client.model).cpu()
         return total.to(client.given.device)
 
@@ -200,7 +208,15 @@ class FedRn(Method):
     def posterior(self, client: Client, model: FlatModel) -> Tensor:
         """eq. (6): the probability of the small-loss component under one model."""
         losses = sample_losses(client.predict(model=model, views=self.scoring_views), client.given)
-        return fit_two_gaussians(losses, normalise=bool(self.normalise)).p_low(losses)
+        assert self.em_tolerance is not None  # the preset has filled both
+        assert self.variance_floor is not None
+        mixture = fit_two_gaussians(
+            losses,
+            tolerance=self.em_tolerance,
+            variance_floor=self.variance_floor,
+            normalise=bool(self.normalise),
+        )
+        return mixture.p_low(losses)
 
     def judge(self, client: Client, got: Payload) -> Verdict:
         """The ensemble itself; the suggestion comes from the global model."""

@@ -50,4 +50,6 @@ def method_in(path: Path) -> type[Method]:
     if len(found) != 1:
         names = ", ".join(thing.__name__ for thing in found) or "none"
         raise UsageError(f"--method {path}: the file must define one class that derives from Method; found: {names}.")
+    if not found[0].name:
+        raise UsageError(f'--method {path}: {found[0].__name__} has no name; add `name: ClassVar[str] = "..."`.')
     return found[0]

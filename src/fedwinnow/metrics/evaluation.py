@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedwinnow.errors import RunError
 from fedwinnow.federation.rounds import Federation, Tally
 from fedwinnow.metrics import detection, memorisation, task
 from fedwinnow.metrics.defined import count, mean_of, share
@@ -20,11 +21,11 @@ NOISY_CLIENT = 0.1  # a client counts as noisy above this share of wrong labels
 class Evaluation:
     """Measures a federation against the truth."""
 
-    def __init__(self, scene: Scene, labels: dict[str, Integers], sites: Holdings, trained: Integers) -> None:
+    def __init__(self, scene: Scene, labels: dict[str, Integers], trained: Holdings, places: Integers) -> None:
         self.scene = scene
         self.labels = labels
-        self.sites = sites  # what is trained on
-        self.trained = trained  # which holdings of the scene that is
+        self.trained = trained  # who trains on what
+        self.places = places  # where each of those holdings is in the scene
 
     @property
     def everybody(self) -> tuple[int, ...]:
@@ -67,7 +68,7 @@ class Evaluation:
 
     def mine(self, client: int) -> Integers:
         """The holdings on which a client trains."""
-        return self.trained[self.sites.of(client)]
+        return self.places[self.trained.of(client)]
 
     def selection(self, chosen: dict[int, Any]) -> dict[str, Any]:
         """Label precision and recall of the samples that were taken for clean."""
@@ -108,6 +109,9 @@ class Evaluation:
         suggested = self.scene.given.copy()
         for client, verdict in federation.ask_all("judge", self.everybody):
             mine = self.scene.holdings.of(client)
+            held, judged = mine.stop - mine.start, {len(verdict["p_wrong"]), len(verdict["suggested"])}
+            if judged != {held}:
+                raise RunError(f"client {client}, judge: it holds {held} samples, its verdict is on {sorted(judged)}.")
             p_wrong[mine] = verdict["p_wrong"].double().numpy()
             suggested[mine] = verdict["suggested"].numpy()
         return p_wrong, suggested
@@ -123,7 +127,7 @@ class Evaluation:
         after = np.where(calls, suggested, scene.given)
         return {
             "samples": detection.sample_detection(p_wrong, scene.wrong),
-            "clients": detection.client_detection(estimated[held] > NOISY_CLIENT, scene.realised[held] > NOISY_CLIENT),
+            "clients": detection.client_detection(noisy_ones(estimated), noisy_ones(scene.realised)),
             "rates": detection.rate_errors(estimated[held], scene.realised[held]),
             "relabelled": detection.relabelling(scene.given, after, scene.true),
         }
@@ -142,3 +146,9 @@ class Evaluation:
         for client, reply in federation.ask_all("predict", self.everybody):
             predicted[self.scene.holdings.of(client)] = reply["predicted"].numpy()
         return memorisation.memorisation(predicted, self.scene.given, self.scene.true)
+
+
+def noisy_ones(rates: Floats) -> list[int]:
+    """The clients whose rate is above the limit; one without a rate is not."""
+    found: list[int] = np.flatnonzero(rates > NOISY_CLIENT).tolist()
+    return found

@@ -20,6 +20,12 @@ Call = tuple[nn.Linear, torch.Tensor]
 
 def logits_and_features(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """One forward pass: the scores (samples, classes) and the input of the last linear layer (samples, features)."""
+    logits, _, features = through_head(model, x)
+    return logits, features
+
+
+def through_head(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, nn.Linear, torch.Tensor]:
+    """One forward pass: the scores, the last linear layer and what it was given, checked to be one row per sample."""
     logits, head, features = traced(model, x)
     if features.ndim != 2 or len(features) != len(x) or logits.shape[-1] != head.out_features:
         raise UsageError(
@@ -27,13 +33,7 @@ def logits_and_features(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor
             f"{head.out_features} numbers, and the model gives {tuple(logits.shape)} for {len(x)} samples; this method "
             "needs features, so the model must end in a linear layer with one row per sample and one output per class."
         )
-    return logits, features
-
-
-def last_linear(model: nn.Module, x: torch.Tensor) -> nn.Linear:
-    """The linear layer that the module uses last for such a batch; nothing in the module changes."""
-    with undisturbed(model):
-        return traced(model, x)[1]
+    return logits, head, features
 
 
 @contextmanager

@@ -8,32 +8,34 @@ from torch.nn import functional
 
 from fedwinnow.federation.client import Client, scoring_batch
 from fedwinnow.federation.flat import FlatModel
-from fedwinnow.models.features import last_linear, logits_and_features
+from fedwinnow.models.features import through_head
 
 
-def tune_head(client: Client, model: FlatModel, rows: Tensor, epochs: int = 1) -> None:
-    """Train the head of a model on these rows; the body stands still, so its output is computed only once."""
+def tune_head(client: Client, model: FlatModel, rows: Tensor, *, views: bool = False) -> None:
+    """Train the head of a model on these rows for one epoch; the body stands still, so it is passed only once."""
     batches = list(torch.split(rows, scoring_batch(model)))
     model.module.eval()
     with torch.no_grad():
-        chunks = [logits_and_features(model.module, client.plain(stored))[1] for stored in client.stored(batches)]
-    features, labels = torch.cat(chunks), client.given[rows.to(client.given.device)]
-    head = last_linear(model.module, client.plain(next(client.stored(batches[:1]))))
+        passed = [
+            through_head(model.module, (client.view if views else client.plain)(stored))
+            for stored in client.stored(batches)
+        ]
+    features, labels = torch.cat([found for _, _, found in passed]), client.given[rows.to(client.given.device)]
+    head = passed[0][1]
     parameters = [parameter for parameter in (head.weight, head.bias) if parameter is not None]
     vector = torch.cat([parameter.detach().flatten() for parameter in parameters])
     gradient = torch.zeros_like(vector)
     step = client.optimizer.start(vector, gradient)
     sizes = [parameter.numel() for parameter in parameters]
-    client.forward_samples += len(rows) * epochs
-    client.backward_samples += len(rows) * epochs
-    for _ in range(epochs):
-        order = torch.randperm(len(rows), generator=client.generator).to(features.device)
-        for batch in torch.split(order, client.training.batch_size):
-            leaf = vector.clone().requires_grad_()
-            pieces = [piece.view_as(p) for piece, p in zip(torch.split(leaf, sizes), parameters, strict=True)]
-            loss = functional.cross_entropy(functional.linear(features[batch], *pieces), labels[batch])
-            gradient.copy_(torch.autograd.grad(loss, leaf)[0])
-            step()
+    client.forward_samples += len(rows)
+    client.backward_samples += len(rows)
+    order = torch.randperm(len(rows), generator=client.generator).to(features.device)
+    for batch in torch.split(order, client.training.batch_size):
+        leaf = vector.clone().requires_grad_()
+        pieces = [piece.view_as(p) for piece, p in zip(torch.split(leaf, sizes), parameters, strict=True)]
+        loss = functional.cross_entropy(functional.linear(features[batch], *pieces), labels[batch])
+        gradient.copy_(torch.autograd.grad(loss, leaf)[0])
+        step()
     with torch.no_grad():
         for parameter, piece in zip(parameters, torch.split(vector, sizes), strict=True):
             parameter.copy_(piece.view_as(parameter))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 EPSILON = 1e-6
+BLOCK = 1024  # so many rows of the distance matrix are held at once
 
 
 def local_intrinsic_dimensionality(points: Tensor, neighbours: int = 20) -> Tensor:
@@ -18,8 +19,14 @@ def local_intrinsic_dimensionality(points: Tensor, neighbours: int = 20) -> Tens
     if near < 1:
         return points.new_zeros(count, dtype=torch.float64)
     exact = points.double()
-    distances = torch.cdist(exact, exact, compute_mode="donot_use_mm_for_euclid_dist")
-    distances.fill_diagonal_(torch.inf)
+    return torch.cat([of_block(exact, start, near) for start in range(0, count, BLOCK)])
+
+
+def of_block(points: Tensor, start: int, near: int) -> Tensor:
+    """The LID of the points from `start` on, one block of them."""
+    block = points[start : start + BLOCK]
+    distances = torch.cdist(block, points, compute_mode="donot_use_mm_for_euclid_dist")
+    distances.diagonal(start).fill_(torch.inf)  # a point is no neighbour of itself
     radii = distances.topk(near, largest=False).values.sort(dim=1).values
     total = (radii / (radii[:, -1:] + EPSILON)).log().sum(1)
     return torch.where(torch.isfinite(total) & (total < 0), -near / total, torch.zeros_like(total))

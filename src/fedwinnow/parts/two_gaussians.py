@@ -83,11 +83,13 @@ class TwoGaussians:
         """
         if values.numel() == 0:
             return exact(values)
-        data, _, _ = prepared(values, lengths, self.normalise, self.clip_quantile)
+        data, _, spread = prepared(values, lengths, self.normalise, self.clip_quantile)
         means = self.means.to(data.device)
         scores = log_densities(data, torch.stack([means, self.variances.to(means), self.weights.to(means)], -2))
         p_low = torch.sigmoid(scores[..., 0, :] - scores[..., 1, :])
         surely = self.collapsed.to(data.device).unsqueeze(-1)
+        if self.normalise:
+            surely = surely | (spread < SMALLEST_RANGE).unsqueeze(-1)  # equal values have no place between 0 and 1
         if self.monotone:
             surely = surely | (data < means[..., :1])
         p_low = torch.where(surely, 1.0, p_low)

@@ -1,0 +1,100 @@
+"""What clients cost that do not take part: 10 participants among 100, 1,000 and 10,000 clients.
+
+Every client draws 50 samples from the same data, so that nothing differs but the number of clients. Each number has a
+process of its own, because peak memory belongs to a process; they take turns.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+CLIENTS = (100, 1_000, 10_000)
+PER_CLIENT, PARTICIPANTS, SAMPLES, COLUMNS, CLASSES = 50, 10, 20_000, 64, 10
+TURNS, ROUNDS_PER_TURN = 9, 5
+AIM = 0.15
+
+
+def run() -> str:
+    """Seconds and memory by the number of clients, as Markdown."""
+    processes = [start(clients) for clients in CLIENTS]
+    seconds: list[list[float]] = [[] for _ in CLIENTS]
+    memory = [0.0 for _ in CLIENTS]
+    for _ in range(TURNS):
+        for place, process in enumerate(processes):
+            times, memory[place] = ask(process)
+            seconds[place] += times
+    for process in processes:
+        process.communicate()
+    return table([statistics.median(times) for times in seconds], memory)
+
+
+def table(seconds: list[float], memory: list[float]) -> str:
+    """The measurements as Markdown."""
+    lines = [
+        f"MLP on rows, {PARTICIPANTS} participants with {PER_CLIENT} samples each, backend `serial`; a round with "
+        "evaluation, log and checkpoint;",
+        f"medians of {TURNS * ROUNDS_PER_TURN} rounds taken in turns. Aim: within {AIM:.0%} of 100 clients.",
+        "",
+        "| clients | ms per round | against 100 | peak memory, MB | against 100 |",
+        "|---:|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {clients:,} | {1e3 * time_:.1f} | {time_ / seconds[0]:.2f} | {size:.0f} | {size / memory[0]:.2f} |"
+        for clients, time_, size in zip(CLIENTS, seconds, memory, strict=True)
+    ]
+    return "\n".join(lines)
+
+
+def start(clients: int) -> subprocess.Popen[str]:
+    """A process with so many clients."""
+    command = [sys.executable, "-m", "benchmarks.growth", str(clients)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def ask(process: subprocess.Popen[str]) -> tuple[list[float], float]:
+    """Let a process play its turn: the seconds of its rounds, and its peak memory so far in MB."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("turn\n")
+    process.stdin.flush()
+    times, memory = json.loads(process.stdout.readline())
+    return times, memory
+
+
+def serve(clients: int) -> None:
+    """Play some rounds for every line of the input."""
+    from benchmarks.contest import ENOUGH_ROUNDS, player_of
+    from fedwinnow.data.dataset import Dataset, Resident, Samples
+    from fedwinnow.experiment.settings import Experiment
+    from fedwinnow.experiment.summary import peak_memory
+
+    rows = np.random.default_rng(0).normal(size=(SAMPLES, COLUMNS)).astype(np.float32)
+    names = tuple(map(str, range(CLASSES)))
+    samples = Samples(Resident(rows), np.arange(SAMPLES) % CLASSES, np.arange(SAMPLES))
+    experiment = Experiment(
+        data=Dataset("rows", "rows", names, samples),
+        clients=clients,
+        partition=f"rhfl:size={PER_CLIENT}",
+        participation=PARTICIPANTS / clients,
+        model="mlp",
+        rounds=ENOUGH_ROUNDS,
+    )
+    with player_of(experiment) as player:
+        player.one_round(1)
+        for _ in sys.stdin:
+            times = []
+            for _ in range(ROUNDS_PER_TURN):
+                began = time.perf_counter()
+                player.one_round(player.done + 1)
+                times.append(time.perf_counter() - began)
+            print(json.dumps([times, peak_memory()]), flush=True)
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))

@@ -1,0 +1,105 @@
+"""`fedwinnow methods`: every method with what it needs, what its clients reveal, its stages, options and citation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from fedwinnow import catalogue
+from fedwinnow.commands.parts import Catalogue, as_json, option_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# what a method may need -> how the catalogue says it
+NEEDS = {
+    "truth": "CHEATS: it is handed only truly clean samples; an upper reference, not a method",
+    "pooled_data": "NOT FEDERATED: all samples are in one place; a reference",
+    "all_clients": "every client must answer",
+    "trusted_data": "trusted samples on the server (--trusted)",
+    "public_data": "public samples that every site and the server have",
+}
+MARKS = {"truth": "the truth ([red]CHEATS[/])", "pooled_data": "all data in one place ([red]NOT FEDERATED[/])"}
+
+# what a key exposes -> what its receiver can learn from it
+LEARNS = {
+    "model": "the trained model, and what can be inferred from one",
+    "client": "something about the site as a whole",
+    "sample": "something about single samples",
+}
+
+
+@dataclass
+class Methods(Catalogue):
+    """The methods: what each needs, what its clients reveal, its stages, options and citation.
+
+    NAME may also be a file with your own method: ./my_method.py
+    """
+
+    family: ClassVar[str] = "methods"
+
+    def find(self, name: str) -> catalogue.Entry:
+        """One of ours, an installed one, or a user's own file."""
+        return catalogue.in_file("methods", Path(name)) if name.endswith(".py") else super().find(name)
+
+    def list_all(self) -> None:
+        """One line each, with what sets it apart from FedAvg."""
+        from rich.markup import escape
+        from rich.table import Table
+
+        entries = catalogue.entries(self.family)
+        self.emit([as_json(entry) for entry in entries.values()])
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        for name, entry in entries.items():
+            marks = [MARKS.get(need, need.replace("_", " ")) for need in entry.facts.get("needs", ())]
+            needs = f"needs {', '.join(marks)}; " if marks else ""
+            line = f"[dim]{needs}beyond the model it reveals: {escape(beyond_the_model(entry))}[/]"
+            table.add_row(f"[bold]{name}[/]", f"{escape(entry.summary)}\n{line}")
+        console = self.console()
+        console.print(table)
+        console.print("\n[dim]fedwinnow methods NAME shows every option; ./my_method.py works as a NAME.[/]")
+
+    def show(self, entry: catalogue.Entry) -> None:
+        """One method from end to end."""
+        from rich.markup import escape
+
+        self.emit(as_json(entry))
+        console = self.console()
+        console.print(f"[bold]{escape(entry.name)}[/]: {escape(entry.summary)}")
+        if entry.details:
+            console.print("\n" + escape(" ".join(entry.details.split())))
+        facts = entry.facts
+        if facts.get("citation"):
+            console.print(f"[dim]from:[/] {escape(str(facts['citation']))}")
+        needs = [NEEDS.get(need, need.replace("_", " ")) for need in facts.get("needs", ())]
+        console.print(f"[dim]needs:[/] {escape('; '.join(needs) or 'nothing beyond the sites and their labels')}")
+        if "stages" in facts:
+            console.print(f"[dim]stages:[/] {escape(', then '.join(facts['stages']))}")
+        show_exposure(entry, console)
+        console.print()
+        console.print(option_table(entry) if entry.options else "no options")
+
+
+def show_exposure(entry: catalogue.Entry, console: Console) -> None:
+    """Which keys may leave a site, and what the receiver can learn from each."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    exposes = entry.facts.get("exposes")
+    if not isinstance(exposes, dict):
+        console.print("[dim]leaves a site:[/] computed in the method's code; ledger.json of a run lists it")
+        return
+    table = Table("may leave a site", "exposes", "the receiver can learn", box=None, pad_edge=False, header_style="dim")
+    for key, kind in exposes.items():
+        table.add_row(f"[bold]{escape(str(key))}[/]", str(kind), LEARNS.get(kind, ""))
+    console.print()
+    console.print(table)
+
+
+def beyond_the_model(entry: catalogue.Entry) -> str:
+    """The keys from which a receiver learns more than from a model, by what they expose."""
+    exposes = entry.facts.get("exposes")
+    if not isinstance(exposes, dict):
+        return "see its code"
+    return ", ".join(f"{key} ({kind})" for key, kind in exposes.items() if kind != "model") or "nothing"

@@ -1,0 +1,49 @@
+"""Numbers as people read them; what is unknown is a dash."""
+
+from __future__ import annotations
+
+EXPOSURE = {
+    "model": "a trained model: what can be inferred from one, and no more",
+    "client": "something about the site as a whole",
+    "sample": "something about single samples of the site",
+}
+
+
+def percent(share: float | None) -> str:
+    """A share between 0 and 1."""
+    return "–" if share is None or share != share else f"{100 * share:.1f} %"
+
+
+def number(value: float | None) -> str:
+    """A plain number with three digits after the point."""
+    return "–" if value is None or value != value else f"{value:.3f}"
+
+
+def whole(value: float | None) -> str:
+    """A count, with thin groups of three."""
+    return "–" if value is None else f"{int(value):,}".replace(",", "\u202f")
+
+
+def size(count: float | None) -> str:
+    """Bytes in the unit that fits."""
+    if count is None:
+        return "–"
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{int(count)} bytes"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds, minutes or hours."""
+    if seconds is None:
+        return "–"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes = seconds / 60
+    return f"{minutes:.1f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
+def yes(value: bool | None) -> str:
+    """Yes, no or unknown."""
+    return "–" if value is None else ("yes" if value else "no")

@@ -1,0 +1,94 @@
+"""The estimate before a run: of the right size, quick, and without any effect on the run."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
+import fedwinnow
+from fedwinnow.commands.progress import Bar
+from fedwinnow.experiment import estimate as module
+from fedwinnow.experiment.estimate import estimate, in_words, workers_of
+from fedwinnow.experiment.prepare import prepare
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.federation.client import Client
+from fedwinnow.federation.host import Host
+from fedwinnow.testing import comparable, toy_data
+
+SETTINGS: dict[str, Any] = {"clients": 4, "rounds": 3, "epochs": 2, "batch_size": 8, "participation": 0.5}
+
+
+def test_a_run_with_an_estimate_equals_one_without(tmp_path: Path) -> None:
+    said = io.StringIO()
+    bar = Bar(Console(file=said))
+    told = fedwinnow.run(data=toy_data(), out=tmp_path / "told", watchers=(bar,), **SETTINGS)
+    silent = fedwinnow.run(data=toy_data(), out=tmp_path / "silent", **SETTINGS)
+    assert "this will take about" in said.getvalue()
+    assert comparable(told.folder) == comparable(silent.folder)
+
+
+def test_nobody_waits_for_an_estimate_that_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> float:
+        raise AssertionError("estimated")
+
+    monkeypatch.setattr("fedwinnow.commands.progress.estimate", refuse)
+    fedwinnow.run(data=toy_data(), out=tmp_path, watchers=(Bar(Console(quiet=True)),), **SETTINGS)
+
+
+def test_it_counts_rounds_participants_epochs_and_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "seconds_per_step", lambda stage, client: 1.0)
+    monkeypatch.setattr(module, "seconds_per_sample", lambda client: 0.01)
+    stage = prepare(Experiment(data=toy_data(), **SETTINGS))
+    # 4 sites of 30 samples: 4 batches of 8; 2 take part, 2 epochs. 60 test samples a round, 120 judged and predicted.
+    assert estimate(stage, 3) == pytest.approx(3 * (2 * 2 * 4 * 1.0 + 60 * 0.01) + 240 * 0.01)
+    monkeypatch.setattr(module, "default_workers", lambda host: 2)
+    assert estimate(stage, 3, "processes:workers=2") == pytest.approx(estimate(stage, 3) / 2)
+    assert estimate(stage, 0) == 0.0
+
+
+def test_it_takes_about_a_second_at_most() -> None:
+    stage = prepare(Experiment(**SETTINGS))
+    began = time.perf_counter()
+    assert estimate(stage, 3) > 0
+    assert time.perf_counter() - began < 5  # generous, for a busy machine
+
+
+def test_workers_never_exceed_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "default_workers", lambda host: 4)
+    specs = ("serial", "processes", "processes:workers=2", "processes:workers=64")
+    assert [workers_of(spec, cast(Host, None)) for spec in specs] == [1, 4, 2, 4]
+
+
+def test_a_cold_first_step_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = prepare(Experiment(data=toy_data(), **SETTINGS))
+    cold = iter([1.0])  # seconds of the first step only
+    fit = Client.fit
+
+    def slow_at_first(client: Client, *positional: Any, **keywords: Any) -> None:
+        time.sleep(next(cold, 0.0))
+        fit(client, *positional, **keywords)
+
+    monkeypatch.setattr(Client, "fit", slow_at_first)
+    monkeypatch.setattr(module, "seconds_per_sample", lambda client: 0.0)
+    assert estimate(stage, 3) < 3 * 2 * 2 * 4 * 0.5  # 48 steps, far below the cold second each
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.2, "about a second"),
+        (7.4, "about 8 seconds"),
+        (89, "about 89 seconds"),
+        (100, "about 2 minutes"),
+        (600, "about 10 minutes"),
+        (7200, "about 2 hours"),
+        (3 * 86400, "about 3 days"),
+    ],
+)
+def test_durations_in_words(seconds: float, words: str) -> None:
+    assert in_words(seconds) == words

@@ -1,0 +1,471 @@
+"""The run folder: what is in it, who may use it, and that it survives."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedwinnow
+from fedwinnow import store
+from fedwinnow.cli import main
+from fedwinnow.errors import DataError, RunError, UsageError
+from fedwinnow.experiment.play import Watcher
+from fedwinnow.experiment.prepare import prepare
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.experiment.summary import summarise
+from fedwinnow.store import RunFolder
+from fedwinnow.testing import comparable, toy_data
+from stages import TINY, ready
+
+FILES = {
+    "config.toml",
+    "environment.json",
+    "scene.npz",
+    "scene.json",
+    "rounds.jsonl",
+    "summary.json",
+    "clients.csv",
+    "ledger.json",
+    "state.safetensors",
+    "state.json",
+}
+SCORES = {"accuracy", "balanced_accuracy", "macro_f1"}
+REMEMBERING = '''
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+import torch
+from fedwinnow.federation.method import Method
+from fedwinnow.options import option
+
+
+@dataclass(frozen=True)
+class Remembering(Method):
+    """Counts visits at the clients and rounds at the server."""
+
+    name: ClassVar[str] = "remembering"
+    pace: Literal["slow", "fast"] = option("fast", "Nothing.")
+    limit: float | None = option(2.0, "Nothing.")
+
+    def start(self, server):
+        server.state["rounds"] = torch.zeros(1)
+
+    def train(self, client, got):
+        client.state["visits"] = client.state.get("visits", torch.zeros(1)) + 1
+        return super().train(client, got)
+
+    def merge(self, server, replies):
+        server.state["rounds"] += 1
+        super().merge(server, replies)
+'''
+
+
+def run(folder, **settings):
+    base = {"out": folder, "data": toy_data(), "noise": "constant:rate=0.3", **TINY, "rounds": 3}
+    return fedwinnow.run(**{**base, **settings})
+
+
+def command(words: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(words.split())
+    return int(end.value.code)
+
+
+@pytest.fixture
+def method(tmp_path):
+    (tmp_path / "remembering.py").write_text(REMEMBERING)
+    return str(tmp_path / "remembering.py")
+
+
+class At(Watcher):
+    """Does something after one round."""
+
+    def __init__(self, number, action):
+        self.number, self.action = number, action
+
+    def round(self, row):
+        if row["round"] == self.number:
+            self.action()
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+# --- what is in it -------------------------------------------------------------------------------------------------
+
+
+def test_the_folder_has_the_promised_files_and_keys(tmp_path):
+    summary = run(tmp_path, validation=0.2).summary
+    names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert names - {".lock", "report.html"} == FILES
+    assert {"status", "rounds", "seed", "scene", "last", "last10", "best", "validation"} <= summary.keys()
+    assert summary["scene"].keys() == {"hash", "nominal_rate", "realised_rate"}
+    for name in ("last", "last10", "best", "validation"):
+        assert summary[name].keys() >= SCORES
+    detection = summary["detection"]
+    assert detection["samples"].keys() >= {"precision", "recall", "f1", "auroc"}
+    assert detection["clients"].keys() == {"precision", "recall", "exact"}
+    assert detection["rates"].keys() == {"pearson", "mae", "mse"}
+    assert detection["relabelled"].keys() >= {"count", "correct"}
+    costs = {"bytes_up", "bytes_down", "forward_samples", "backward_samples", "seconds", "peak_memory_mb"}
+    assert summary["cost"].keys() == costs
+    rows = list(csv.DictReader((tmp_path / "clients.csv").open()))
+    assert [row["site"] for row in rows] == [f"client-{number}" for number in range(4)]
+    assert [int(row["visits"]) for row in rows] == [3, 3, 3, 3]
+
+
+def test_noisy_clients_are_compared_by_who_they_are(tmp_path):
+    """Nominal rates are known exactly: two of four clients are noisy, so `exact` needs the estimates to agree."""
+    result = run(tmp_path, noise="uniform:share=0.5,low=0.5,high=0.5", rounds=8, epochs=3)
+    rows = list(csv.DictReader((tmp_path / "clients.csv").open()))
+    truly = {row["site"] for row in rows if float(row["realised_rate"]) > 0.1}
+    called = {row["site"] for row in rows if float(row["estimated_rate"]) > 0.1}
+    clients = result.summary["detection"]["clients"]
+    assert 0 < len(truly) < 4
+    assert clients["exact"] == (truly == called)
+    assert clients["recall"] == len(truly & called) / len(truly)
+
+
+def test_unknown_figures_are_null(tmp_path):
+    from dataclasses import replace
+
+    data = replace(toy_data(), test=None, labels_trusted=False)
+    result = run(tmp_path, data=data, noise="given", test=0.0)
+    text = (tmp_path / "summary.json").read_text() + (tmp_path / "rounds.jsonl").read_text()
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    summary = result.summary
+    nothing = dict.fromkeys(SCORES) | {"round": None}
+    assert summary["last"] == summary["last10"] == summary["best"] == nothing
+    assert summary["test"] is None
+    assert summary["memorisation"] is None
+    assert summary["detection"] == dict.fromkeys(("samples", "clients", "rates", "relabelled"))
+    assert summary["scene"]["realised_rate"] is None
+    assert all(row["accuracy"] is None for row in result.rounds)
+
+
+def test_rounds_are_on_disk_as_they_happen(tmp_path):
+    seen = []
+
+    class Look(Watcher):
+        def round(self, row):
+            lines = (tmp_path / "rounds.jsonl").read_text().splitlines()
+            seen.append((len(lines), json.loads(lines[-1]) == row, (tmp_path / "state.safetensors").exists()))
+
+    run(tmp_path, watchers=(Look(),))
+    assert seen == [(1, True, True), (2, True, True), (3, True, True)]
+
+
+def test_last_last_ten_best_and_validation_by_hand(tmp_path):
+    stage = prepare(Experiment(data=toy_data(), validation=0.2, **TINY))
+    accuracy = [0.1, 0.9, 0.2, 0.9, 0.3, 0.4, 0.5, 0.6, 0.5, 0.4, 0.3, 0.2]
+    held_out = [0.1, 0.2, 0.7, 0.3, 0.7, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]
+    rows = [
+        {"round": number, "accuracy": a, "balanced_accuracy": a / 2, "macro_f1": a / 4, "validation_accuracy": v}
+        | {"seconds": 1.0, "evaluation_seconds": 0.5}
+        for number, (a, v) in enumerate(zip(accuracy, held_out, strict=True), start=1)
+    ]
+    rows.insert(3, {"round": 3.5, "seconds": 1.0, "evaluation_seconds": 0.0})  # a round that was not measured
+    summary = summarise(stage, rows, dict.fromkeys(("bytes_up", "seconds"), 7.0), "interrupted")
+    assert summary["last"] == {"accuracy": 0.2, "balanced_accuracy": 0.1, "macro_f1": 0.05, "round": 12}
+    assert summary["last10"]["accuracy"] == pytest.approx(np.mean(accuracy[2:]))
+    assert summary["last10"]["balanced_accuracy"] == pytest.approx(np.mean(accuracy[2:]) / 2)
+    assert summary["best"] == {"accuracy": 0.9, "balanced_accuracy": 0.45, "macro_f1": 0.225, "round": 2}
+    assert summary["validation"]["round"] == 3
+    assert summary["validation"]["accuracy"] == 0.2
+    assert summary["cost"]["seconds"] == 19.0
+    assert summary["cost"]["bytes_up"] == 7
+
+
+def test_the_hold_out_is_noisy_and_nobody_trains_on_it():
+    stage = prepare(Experiment(data=toy_data(), validation=0.25, noise="constant:rate=0.5", **TINY))
+    scene, dataset = stage.scene, stage.scene.dataset
+    trained = set(map(bytes, stage.sites.features.take(stage.sites.holdings.rows)))
+    held_out = stage.parts["validation"].take(np.arange(len(stage.labels["validation"])))
+    assert len(held_out) == 4 * (30 // 4)
+    assert not trained & set(map(bytes, held_out))
+    assert len(trained) + len(held_out) == len(dataset.train)
+    truth = {bytes(row): label for row, label in zip(dataset.train.features.array, dataset.train.labels, strict=True)}
+    wrong = [truth[bytes(row)] != label for row, label in zip(held_out, stage.labels["validation"], strict=True)]
+    assert 0.2 < np.mean(wrong) < 0.8
+    assert len(scene.given) == len(trained) + len(held_out)
+
+
+def test_trusted_samples_are_taken_from_the_test_part():
+    data = toy_data()
+    stage = prepare(Experiment(data=data, trusted=0.25, **TINY))
+    samples, labels = stage.trusted
+    assert len(samples) == len(labels) == 15
+    assert len(stage.labels["test"]) == 45
+    rest = set(map(bytes, stage.parts["test"].array))
+    mine = set(map(bytes, samples.numpy()))
+    assert not rest & mine
+    assert rest | mine == set(map(bytes, data.test.features.array))
+
+
+# --- the config -----------------------------------------------------------------------------------------------------
+
+
+def test_the_folders_config_gives_the_same_run_again(tmp_path, method, capsys):
+    words = (
+        f"run --quiet --data digits:train=100 --model mlp --clients 4 --rounds 2 --epochs 1 --batch-size 16 --seed 3 \
+        --noise uniform:share=0.5,low=0.2,high=0.4 --partition dirichlet:alpha=1 --method {method}:pace=slow,limit=none"
+    )
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert command(f"{words} --out {first}") == 0
+    assert command(f"run --quiet --config {first / 'config.toml'} --out {second}") == 0
+    assert comparable(first) == comparable(second)
+    config = tomllib.loads((first / "config.toml").read_text())
+    assert config["method"] == {
+        "kind": method,
+        "loss": "cross_entropy",
+        "mixup": 0.0,
+        "pace": "slow",
+        "limit": "none",
+    }
+    assert config["data"] == "digits:train=100"
+    assert config["rounds"] == 2
+
+
+def test_a_saved_scene_is_named_in_the_config(tmp_path, capsys):
+    assert command(f"scene make --data digits:train=100 --clients 4 --noise constant:rate=0.3 --out {tmp_path}/s") == 0
+    words = "--quiet --model mlp --rounds 1 --epochs 1"
+    assert command(f"run {words} --scene {tmp_path}/s --out {tmp_path}/first") == 0
+    assert command(f"run --config {tmp_path}/first/config.toml --out {tmp_path}/second") == 0
+    assert comparable(tmp_path / "first") == comparable(tmp_path / "second")
+
+
+def test_the_environment_has_the_exact_command(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/fedwinnow", "run", "--method", "fedprox:mu=0.1"])
+    run(tmp_path)
+    environment = json.loads((tmp_path / "environment.json").read_text())
+    assert environment["command"] == ["fedwinnow", "run", "--method", "fedprox:mu=0.1"]
+    assert environment["packages"].keys() >= {"torch", "numpy"}
+    assert environment["device"] == "cpu"
+
+
+# --- who may use it -------------------------------------------------------------------------------------------------
+
+
+def test_a_second_process_is_refused(tmp_path):
+    with RunFolder(tmp_path).locked(), pytest.raises(UsageError, match="another process is working in this folder"):
+        run(tmp_path)
+    assert run(tmp_path).summary["status"] == "finished"
+
+
+def test_another_config_is_refused_with_the_differing_keys(tmp_path):
+    run(tmp_path, method="fedprox:mu=0.5")
+    before = comparable(tmp_path)
+    with pytest.raises(UsageError, match=r"differing: batch_size \(8 there, 4 now\); method.mu \(0.5 there, 0.1 now\)"):
+        run(tmp_path, method="fedprox:mu=0.1", batch_size=4, resume=True)
+    with pytest.raises(UsageError, match=r"differing: scene \(\w{12} there, \w{12} now\)"):
+        run(tmp_path, method="fedprox:mu=0.5", data=toy_data(samples=90), resume=True)
+    assert comparable(tmp_path) == before
+
+
+def test_a_run_is_continued_only_when_asked(tmp_path):
+    run(tmp_path)
+    with pytest.raises(UsageError, match="already holds this run"):
+        run(tmp_path)
+
+
+def test_a_finished_run_is_not_repeated(tmp_path):
+    run(tmp_path)
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.name != ".lock"}
+    assert run(tmp_path, resume=True).summary["status"] == "finished"
+    assert run(tmp_path, resume=True, rounds=2).summary["rounds"] == 3
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.name != ".lock"} == stamps
+
+
+def test_fewer_rounds_than_were_played_are_refused(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, watchers=(At(2, interrupt),))
+    with pytest.raises(UsageError, match="--rounds 1 was given, but this run has played 2 already"):
+        run(tmp_path, resume=True, rounds=1)
+
+
+# --- resuming -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eval_every", [1, 2])
+@pytest.mark.parametrize("batch_norm", ["average", "local"])
+def test_more_rounds_equal_a_longer_run(tmp_path, method, eval_every, batch_norm):
+    settings = {"method": method, "eval_every": eval_every, "participation": 0.5, "batch_norm": batch_norm}
+    settings |= {"data": "digits:train=60", "model": "lenet:norm=batch", "validation": 0.2}
+    run(tmp_path / "a", rounds=3, **settings)
+    longer = run(tmp_path / "a", rounds=5, resume=True, **settings)
+    straight = run(tmp_path / "b", rounds=5, **settings)
+    assert comparable(longer.folder) == comparable(straight.folder)
+    assert longer.summary["last"]["round"] == 5
+
+
+def test_judging_leaves_no_trace_in_a_clients_memory(tmp_path, method):
+    file = Path(method)
+    file.write_text(
+        file.read_text()
+        + "\n    def judge(self, client, got):\n        client.state['visits'] = torch.full((1,), 99.0)\n"
+        "        return super().judge(client, got)\n"
+    )
+    run(tmp_path / "a", method=method, participation=0.5, rounds=2)
+    from safetensors.torch import load_file
+
+    found = {path.name: load_file(path)["visits"].item() for path in (tmp_path / "a" / "clients").iterdir()}
+    state = json.loads((tmp_path / "a" / "state.json").read_text())
+    assert sorted(found) == sorted(state["memory"].values())
+    assert set(found.values()) <= {1.0, 2.0}
+
+
+def test_rare_checkpoints_lose_no_round_to_an_interruption(tmp_path, method):
+    settings = {"method": method, "participation": 0.5, "rounds": 8}
+    straight = run(tmp_path / "straight", **settings)
+    folder = tmp_path / "run"
+    states = []
+    look = [At(number, lambda: states.append((folder / "state.safetensors").exists())) for number in (2, 3)]
+    with pytest.raises(KeyboardInterrupt):
+        run(folder, **settings, checkpoint_every=3, watchers=(*look, At(5, interrupt)))
+    assert states == [False, True]
+    assert json.loads((folder / "state.json").read_text())["round"] == 5
+    assert json.loads((folder / "summary.json").read_text())["status"] == "interrupted"
+    resumed = run(folder, **settings, checkpoint_every=3, resume=True)
+    assert comparable(resumed.folder) == comparable(straight.folder)
+
+
+def test_rounds_after_the_last_checkpoint_are_played_again(tmp_path, method):
+    settings = {"method": method, "participation": 0.5, "rounds": 8}
+    straight = run(tmp_path / "straight", **settings)
+
+    class Gone(BaseException):
+        """Like a kill: nothing is saved."""
+
+    def vanish():
+        raise Gone
+
+    folder = tmp_path / "run"
+    with pytest.raises(Gone):
+        run(folder, **settings, checkpoint_every=3, watchers=(At(5, vanish),))
+    assert json.loads((folder / "state.json").read_text())["round"] == 3
+    assert len((folder / "rounds.jsonl").read_text().splitlines()) == 5
+    assert comparable(run(folder, **settings, resume=True).folder) == comparable(straight.folder)
+
+
+def test_what_a_killed_write_left_is_swept_out(tmp_path):
+    run(tmp_path)
+    for name in (".state.safetensors.ab12_x9z", ".rounds.jsonl.00000000"):
+        (tmp_path / name).write_text("half")
+    (tmp_path / ".mine").write_text("not ours")
+    run(tmp_path, rounds=4, resume=True)
+    assert {path.name for path in tmp_path.iterdir() if path.name.startswith(".")} == {".lock", ".mine"}
+
+
+def test_a_damaged_file_is_a_data_error(tmp_path):
+    run(tmp_path)
+    state = tmp_path / "state.safetensors"
+    whole = state.read_bytes()
+    for damage in (whole[: len(whole) // 2], b"", b"\xff" * 100):
+        state.write_bytes(damage)
+        with pytest.raises(DataError, match=r"state.safetensors: not a checkpoint of this run"):
+            run(tmp_path, rounds=4, resume=True)
+    state.write_bytes(whole)
+    (tmp_path / "rounds.jsonl").write_text('{"round": 1}\n{broken\n')
+    with pytest.raises(DataError, match=r"rounds.jsonl: not the JSON"):
+        run(tmp_path, rounds=4, resume=True)
+    (tmp_path / "config.toml").write_text("[broken")
+    with pytest.raises(DataError, match=r"config.toml: cannot be read"):
+        run(tmp_path, rounds=4, resume=True)
+
+
+# --- a full disk, an impatient user ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("victim", ["state.safetensors", "state.json", "rounds.jsonl", "clients"])
+def test_a_full_disk_ends_clearly_and_the_last_good_round_survives(tmp_path, method, monkeypatch, capsys, victim):
+    words = f"run --data digits:train=100 --model mlp --clients 4 --rounds 4 --epochs 1 --method {method}"
+    assert command(f"{words} --quiet --out {tmp_path}/straight") == 0
+    folder = tmp_path / "run"
+
+    def full_after_round_two(path) -> None:
+        rows = folder / "rounds.jsonl"
+        if victim in str(path) and rows.exists() and len(rows.read_text().splitlines()) >= 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        replace, rename, opened = os.replace, Path.replace, Path.open
+        patch.setattr(os, "replace", lambda a, b: (full_after_round_two(b), replace(a, b))[1])
+        patch.setattr(Path, "replace", lambda a, b: (full_after_round_two(b), rename(a, b))[1])
+        if victim == "rounds.jsonl":
+            patch.setattr(
+                Path, "open", lambda p, *a, **k: ("a" in a and full_after_round_two(p), opened(p, *a, **k))[1]
+            )
+        assert command(f"{words} --quiet --out {folder}") == 4
+    message = capsys.readouterr().err
+    assert "No space left on device" in message
+    assert "Traceback" not in message
+    done = json.loads((folder / "state.json").read_text())["round"]
+    assert done in (1, 2)
+    assert command(f"{words} --quiet --resume --out {folder}") == 0
+    assert comparable(folder) == comparable(tmp_path / "straight")
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be written"):
+        run(tmp_path / "file" / "run")
+
+
+def test_control_c_saves_and_says_how_to_go_on(tmp_path):
+    words = [
+        sys.executable,
+        "-m",
+        "fedwinnow",
+        "run",
+        "--data",
+        "digits:train=200",
+        "--model",
+        "mlp",
+        "--rounds",
+        "400",
+    ]
+    words += ["--epochs", "1", "--clients", "4", "--out", str(tmp_path / "run"), "--checkpoint-every", "1000"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    rows = tmp_path / "run" / "rounds.jsonl"
+    deadline = time.monotonic() + 60
+    while not (rows.exists() and len(rows.read_text().splitlines()) > 3):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "--resume" in output
+    assert "Traceback" not in output
+    state = json.loads((tmp_path / "run" / "state.json").read_text())
+    assert state["round"] == len(rows.read_text().splitlines()) > 3
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["status"], summary["rounds"]) == ("interrupted", state["round"])
+
+
+def test_the_store_refuses_a_nan_rather_than_writing_it(tmp_path):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        store.RunFolder(tmp_path).append_round({"round": 1, "accuracy": float("nan")})
+
+
+def test_a_run_can_be_read_back(tmp_path):
+    result = run(tmp_path, eval_every=2, rounds=4)
+    rounds, accuracy = result.curve()
+    assert rounds.tolist() == [2, 4]
+    assert accuracy.tolist() == [row["accuracy"] for row in result.rounds if "accuracy" in row]
+    with pytest.raises(UsageError, match="Did you mean 'accuracy'"):
+        result.curve("acuracy")
+    with pytest.raises(RunError, match="no client has a sample"):
+        ready(tmp_path / "none", method="oracle", noise="constant:rate=1").play()

@@ -1,0 +1,307 @@
+"""Clients that fail, methods that fail, and settings at the edge: each has one defined end."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import fedwinnow
+from fedwinnow.cli import main
+from fedwinnow.errors import RunError, UsageError
+from fedwinnow.federation.rounds import Faults
+from fedwinnow.testing import comparable, toy_data
+from stages import TINY, equal, ready
+
+FAULTY = '''
+"""A method whose client 1 fails in a chosen way from round 2 on."""
+from __future__ import annotations
+from dataclasses import dataclass
+from typing import ClassVar
+import torch
+from fedwinnow.federation.method import Exchange, Method
+from fedwinnow.options import option
+
+
+@dataclass(frozen=True)
+class Faulty(Method):
+    """Fails."""
+
+    name: ClassVar[str] = "faulty"
+    fault: str = option("none", "What client 1 does.")
+    all: bool = option(False, "All clients do.")
+
+    def train(self, client, got):
+        client.state["visits"] = client.state.get("visits", torch.zeros(1)) + 1
+        reply = super().train(client, got)
+        if client.round < 2 or (client.id != 1 and not self.all):
+            return reply
+        weights = reply["weights"]
+        if self.fault == "raises":
+            raise ValueError("the scanner is off")
+        faults = {
+            "nan": reply | {"weights": weights * float("nan")},
+            "inf": reply | {"weights": weights + float("inf")},
+            "shape": reply | {"weights": weights[:-1]},
+            "dtype": reply | {"weights": weights.long()},
+            "key": reply | {"names": torch.ones(3)},
+            "list": reply | {"weights": weights.tolist()},
+            "empty": {},
+            "none": None,
+            "incomplete": {"samples": reply["samples"]},
+            "memory": reply,
+        }
+        if self.fault == "memory":
+            client.state["visits"] = "often"
+        return faults[self.fault]
+'''
+
+FAULTS = {
+    "raises": "ValueError: the scanner is off",
+    "nan": "'weights' in its reply is not finite",
+    "inf": "'weights' in its reply is not finite",
+    "shape": r"'weights' in its reply has the shape \(\d+,\), not \(\d+,\)",
+    "dtype": "'weights' in its reply is torch.int64, not torch.float32",
+    "key": "its reply has the key 'names', which the method does not declare",
+    "list": "'weights' in its reply is a list, not a tensor",
+    "empty": "it returned nothing",
+    "none": "it returned nothing",
+    "memory": "AttributeError",
+}
+
+
+@pytest.fixture
+def method(tmp_path):
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    return str(tmp_path / "faulty.py")
+
+
+def run(folder, **settings):
+    return fedwinnow.run(**{"out": folder, "data": toy_data(), **TINY, "rounds": 3, **settings})
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_named_with_client_round_and_exchange(tmp_path, method, fault):
+    with pytest.raises(RunError, match=rf"client 1 \(client-1\), round 2, train: {FAULTS[fault]}"):
+        run(tmp_path / "run", method=f"{method}:fault={fault}")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["status"], summary["rounds"]) == ("failed", 1)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_dropped_client_is_counted_and_the_run_goes_on(tmp_path, method, fault):
+    result = run(tmp_path / "run", method=f"{method}:fault={fault}", on_client_error="drop")
+    first, second, third = result.rounds
+    assert (first["dropped"], first["participants"]) == ({}, [0, 1, 2, 3])
+    for row in (second, third):
+        assert list(row["dropped"]) == ["client-1"]
+        assert row["participants"] == [0, 2, 3]
+    assert result.summary["status"] == "finished"
+    ledger = json.loads((tmp_path / "run" / "ledger.json").read_text())
+    assert ledger["sites"]["client-1"]["weights"]["count"] == 1
+    assert ledger["sites"]["client-2"]["weights"]["count"] == 3
+
+
+def test_a_dropped_client_leaves_no_trace_in_the_average_or_its_memory(tmp_path, method):
+    federation = ready(tmp_path, Faults("drop"), method=f"{method}:fault=raises").federation
+    federation.play_round(1)
+    before = federation.memory.versions[1]
+    federation.play_round(2)
+    assert federation.memory.versions[1] == before
+
+    without = ready(tmp_path / "other", method="fedavg").federation
+    without.play_round(1)
+    without.server.available = (0, 2, 3)
+    without.play_round(2)
+    assert equal(federation.server.weights, without.server.weights)
+
+
+def test_without_a_quorum_the_run_stops_and_the_failed_round_leaves_nothing(tmp_path, method):
+    good = run(tmp_path / "good", method=method, rounds=1)
+    settings = {"method": f"{method}:fault=raises,all=true", "on_client_error": "drop"}
+    with pytest.raises(RunError, match=r"round 2, train: only 0 of 4 clients answered; the quorum is 2.*scanner"):
+        run(tmp_path / "run", **settings)
+    folder = tmp_path / "run"
+    assert [json.loads(line)["round"] for line in (folder / "rounds.jsonl").read_text().splitlines()] == [1]
+    for name in ("state.safetensors", "state.json"):
+        assert (folder / name).read_bytes() == (good.folder / name).read_bytes()
+    assert sorted(path.name for path in (folder / "clients").iterdir() if "-1-" in path.name) == sorted(
+        path.name for path in (good.folder / "clients").iterdir()
+    )
+
+
+@pytest.mark.parametrize(("quorum", "holds"), [(0.75, True), (0.76, False), (0.0, True), (1.0, False)])
+def test_the_quorum_is_a_share_of_the_asked_clients(tmp_path, method, quorum, holds):
+    federation = ready(tmp_path, Faults("drop", quorum), method=f"{method}:fault=raises").federation
+    federation.play_round(1)
+    if holds:
+        assert federation.play_round(2).participants == [0, 2, 3]
+    else:
+        with pytest.raises(RunError, match="only 3 of 4 clients answered; the quorum is 4"):
+            federation.play_round(2)
+
+
+def test_a_reply_without_a_model_is_named(tmp_path, method):
+    with pytest.raises(RunError, match="client 1, round 2: its reply has no 'weights' to average"):
+        run(tmp_path / "run", method=f"{method}:fault=incomplete")
+
+
+def test_the_command_line_ends_with_4_and_a_message(tmp_path, method, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = "run --data digits:train=100 --model mlp --clients 3 --participation 1 --rounds 2 --epochs 1 --out here"
+    with pytest.raises(SystemExit) as end:
+        main([*words.split(), "--method", "./faulty.py:fault=nan"])
+    assert end.value.code == 4
+    assert "error: client 1 (client-1), round 2, train: 'weights'" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as end:
+        main(
+            [*words.replace("here", "there").split(), "--method", "./faulty.py:fault=nan", "--on-client-error", "drop"]
+        )
+    assert end.value.code == 0
+    rows = [json.loads(line) for line in (tmp_path / "there" / "rounds.jsonl").read_text().splitlines()]
+    assert [len(row["dropped"]) for row in rows] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("def choose(self, server): return [0, 99]", "asks client 99; there are the clients 0 to 3"),
+        ("def choose(self, server): return [-1]", "asks client -1; there are"),
+        ("def choose(self, server): return [2, 2]", "asks a client twice"),
+        ("def choose(self, server): return []", "nothing to average"),
+        ("def choose(self, server): return server.secret", "the server's half of own: AttributeError"),
+        ("def merge(self, server, replies): return 1 / 0", "round 1, the server's half of own: ZeroDivisionError"),
+        ("def send(self, server, client): return {'weights': 'none'}", "the server's half of own: AttributeError"),
+        ("def judge(self, client, got): return 1 / 0", "client 0, judge: ZeroDivisionError"),
+        ("def judge(self, client, got): return Verdict(torch.zeros(2), torch.zeros(2).long())", "its verdict is on"),
+    ],
+)
+def test_a_fault_of_the_server_half_is_named(tmp_path, body, message):
+    own = tmp_path / "own.py"
+    own.write_text(
+        "import torch\nfrom dataclasses import dataclass\nfrom typing import ClassVar\n"
+        "from fedwinnow.federation.method import Method, Verdict\n\n"
+        f"@dataclass(frozen=True)\nclass Own(Method):\n    name: ClassVar[str] = 'own'\n    {body}\n"
+    )
+    with pytest.raises(RunError, match=message):
+        run(tmp_path / "run", method=str(own))
+
+
+# --- at the edge ---------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_client_is_never_asked(tmp_path):
+    data = toy_data(samples=30)
+    result = run(tmp_path, data=data, clients=10, partition="dirichlet:alpha=0.05,empty=keep", noise="none", rounds=4)
+    sizes = result.scene.holdings.sizes
+    assert (sizes == 0).any()
+    assert all(row["participants"] == np.flatnonzero(sizes).tolist() for row in result.rounds)
+    table = (tmp_path / "clients.csv").read_text().splitlines()
+    empty = int(np.flatnonzero(sizes == 0)[0])
+    assert table[1 + empty] == f"client-{empty},0,clean,0,,,0"
+
+
+def test_a_method_that_asks_an_empty_client_anyway_gets_the_model_back(tmp_path):
+    data = toy_data(samples=30)
+    settings = {"data": data, "clients": 10, "partition": "dirichlet:alpha=0.05,empty=keep", "noise": "none"}
+    player = ready(tmp_path, **settings)
+    empty = int(np.flatnonzero(player.stage.sites.holdings.sizes == 0)[0])
+    before = player.server.weights["weights"].clone()
+    player.server.available = (empty,)
+    with pytest.raises(RunError, match="no client with a positive weight"):
+        player.federation.play_round(1)
+    assert torch.equal(player.server.weights["weights"], before)
+
+
+@pytest.mark.parametrize("norm", ["average", "local", "batch_statistics"])
+def test_one_sample_and_batches_of_one_with_batch_normalisation(tmp_path, norm):
+    settings = {"data": "digits:train=20", "test": 0.5, "clients": 10, "model": "lenet:norm=batch", "batch_norm": norm}
+    result = run(tmp_path, **settings, batch_size=1, rounds=2, noise="none")
+    assert result.summary["status"] == "finished"
+    assert result.scene.holdings.sizes.tolist() == [1] * 10
+    settings = {"data": "digits:train=27", "test": 0.0, "clients": 3, "model": "lenet:norm=batch", "batch_norm": norm}
+    odd = run(tmp_path / "odd", **settings, batch_size=8)
+    assert odd.scene.holdings.sizes.tolist() == [9, 9, 9]  # a batch of eight, a batch of one
+    assert odd.summary["status"] == "finished"
+
+
+@pytest.mark.parametrize(("participation", "expected"), [(1.0, 4), (0.5, 2), (0.74, 2), (0.1, 1), (1e-9, 1)])
+def test_at_least_one_client_takes_part_and_at_most_all(tmp_path, participation, expected):
+    player = ready(tmp_path, participation=participation)
+    assert player.server.per_round == expected
+    player.server.round = 1
+    assert len(player.server.sample()) == expected
+    assert player.server.sample(99) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("participation", 0.0, "above 0 and at most 1"),
+        ("participation", 1.5, "above 0 and at most 1"),
+        ("rounds", -1, "0 or more"),
+        ("epochs", -1, "0 or more"),
+        ("batch_size", 0, "1 or more"),
+        ("clients", 0, "1 or more"),
+        ("quorum", 1.1, "0 to 1"),
+        ("quorum", -0.1, "0 to 1"),
+        ("quorum", float("nan"), "0 to 1"),
+        ("checkpoint_every", 0, "1 or more"),
+        ("on_client_error", "ignore", "drop, stop"),
+        ("eval_every", 0, "1 or more"),
+        ("optimizer", "sgd:lr=-1", "above 0"),
+        ("model", "mpl", "Did you mean 'mlp'"),
+        ("method", "fedavgg", "Did you mean 'fedavg'"),
+        ("backend", "threads", "processes, serial"),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_anything_is_written(tmp_path, name, value, allowed):
+    with pytest.raises(UsageError, match=allowed):
+        run(tmp_path, **{name: value})
+    assert {path.name for path in tmp_path.iterdir()} <= {".lock"}
+
+
+def test_no_rounds_measure_the_first_weights(tmp_path):
+    result = run(tmp_path, rounds=0)
+    summary = result.summary
+    assert (summary["status"], summary["rounds"], result.rounds) == ("finished", 0, [])
+    assert summary["last"] == summary["best"] == summary["last10"]
+    assert 0 <= summary["last"]["accuracy"] <= 1
+    assert summary["cost"]["bytes_up"] == 0
+    more = run(tmp_path, rounds=2, resume=True)
+    assert comparable(more.folder) == comparable(run(tmp_path / "straight", rounds=2).folder)
+
+
+def test_no_epochs_leave_the_weights_alone(tmp_path):
+    player = ready(tmp_path, epochs=0)
+    before = {key: value.clone() for key, value in player.server.weights.items()}
+    tally = player.federation.play_round(1)
+    assert equal(player.server.weights, before)
+    assert (tally.forward_samples, tally.backward_samples) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "drop_last", "sizes"),
+    [(8, False, [8, 8, 8, 6]), (8, True, [8, 8, 8]), (100, False, [30]), (100, True, [30]), (30, True, [30])],
+)
+def test_batches(tmp_path, batch_size, drop_last, sizes):
+    """A client of 30 samples: a batch that would be the only one is kept, because else it would never train."""
+    from fedwinnow.federation.host import Task
+
+    player = ready(tmp_path, batch_size=batch_size, drop_last=drop_last)
+    client = player.federation.backend.host.client(Task(0, "train", 1, 0, {}))
+    batches = list(client.batches())
+    assert [len(batch) for batch in batches] == sizes
+    assert len(set(torch.cat(batches).tolist())) == sum(sizes)
+    assert list(client.batches(torch.zeros(0, dtype=torch.long))) == []
+    assert client.predict(rows=torch.zeros(0, dtype=torch.long)).shape == (0, 3)
+
+
+def test_facts_that_are_no_numbers_are_null_in_the_log(tmp_path):
+    server = ready(tmp_path).server
+    server.note(
+        stage="warm up", rate=float("nan"), losses=torch.tensor([1.0, float("inf")]), who={3}, count=np.int64(2)
+    )
+    assert server.notes == {"stage": "warm up", "rate": None, "losses": [1.0, None], "who": [3], "count": 2}

@@ -1,0 +1,42 @@
+"""A federation ready to play, for tests that look inside one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedwinnow.experiment.play import Manner, Player
+from fedwinnow.experiment.prepare import prepare
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.federation.payload import Payload
+from fedwinnow.federation.rounds import Faults, Federation
+from fedwinnow.store import RunFolder
+from fedwinnow.testing import toy_data
+
+TINY = {"clients": 4, "participation": 1.0, "rounds": 2, "epochs": 1, "batch_size": 8, "optimizer": "sgd:lr=0.1"}
+
+
+def ready(folder: Path, faults: Faults | None = None, **settings: Any) -> Player:
+    """A run before its first round; toy data unless told otherwise."""
+    experiment = Experiment(**{"data": toy_data(), **TINY, **settings})
+    return Player(prepare(experiment), RunFolder(folder), Manner(faults=faults or Faults()), ())
+
+
+def played(folder: Path, **settings: Any) -> Federation:
+    """A federation after its last round."""
+    federation = ready(folder, **settings).federation
+    for number in range(1, federation.server.rounds + 1):
+        federation.play_round(number)
+    return federation
+
+
+def weights(folder: Path, **settings: Any) -> Payload:
+    """The global model after the last round."""
+    return played(folder, **settings).server.weights
+
+
+def equal(first: Payload, second: Payload) -> bool:
+    """Whether two models are the same, bit for bit."""
+    return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
