@@ -39,6 +39,7 @@ def describe_host(host: Host, arrays: SharedArrays) -> dict[str, Any]:
         "training": dataclasses.asdict(host.setup.training),
         "seed": host.setup.seed,
         "rounds": host.setup.rounds,
+        "memorisation_every": host.setup.memorisation_every,
         "memory": str(host.memory.folder.resolve()),
     }
 
@@ -101,7 +102,14 @@ def whereabouts(kind: str, thing: Any) -> dict[str, str]:
 def build_host(described: dict[str, Any], device: str, arrays: OpenedArrays) -> Host:
     """The host that was described; its samples lie in the opened arrays."""
     training = Training(**described["training"])
-    setup = Setup(build_model(described["model"]), training, described["seed"], described["rounds"], device)
+    setup = Setup(
+        build_model(described["model"]),
+        training,
+        described["seed"],
+        described["rounds"],
+        device,
+        described["memorisation_every"],
+    )
     method = described["method"]
     return Host(
         build_sites(described["sites"], arrays),

@@ -65,8 +65,10 @@ class Run(Flags):
     """The share of the test part that the server may use, for methods that need it."""
     eval_every: int = 1
     """Measure on the test part every so many rounds."""
-    views: Literal["none", "flip", "crop_flip"] = "none"
-    """Random views of images in training."""
+    memorisation_every: int = 0
+    """Measure every so many rounds which wrong labels the global and the local models know by heart; 0: at the end."""
+    views: Literal["none", "flip", "crop_flip", "strong"] = "none"
+    """Random views of images in training; strong: crop and flip, three operations of RandAugment and a patch."""
     clip: float | None = None
     """Clip the norm of the gradient."""
     drop_last: bool = False

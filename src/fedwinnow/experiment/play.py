@@ -86,7 +86,8 @@ class Player:
         self.stage, self.folder, self.manner, self.watchers = stage, folder, manner, watchers
         experiment = stage.experiment
         device = str(choose_device(manner.device))
-        setup = Setup(experiment.model, experiment.training(), experiment.seed, experiment.rounds, device)
+        every = experiment.memorisation_every
+        setup = Setup(experiment.model, experiment.training(), experiment.seed, experiment.rounds, device, every)
         model = new_model(stage.sites.shape, dataclasses.replace(setup, device="cpu"))
         self.server = Server(
             clients=stage.sites.holdings.clients,
@@ -168,6 +169,8 @@ class Player:
         began = time.perf_counter()
         # The last round is no exception, because a run may be continued; the summary measures it anyway.
         measured = self.evaluation.round(self.federation) if number % self.stage.experiment.eval_every == 0 else {}
+        if self.stage.experiment.memorisation_every and number % self.stage.experiment.memorisation_every == 0:
+            measured |= self.evaluation.memorised(self.federation) or {}
         row = self.line(number, tally, measured, time.perf_counter() - began)
         for key in COSTS:
             self.costs[key] += row[key]

@@ -36,6 +36,7 @@ class Experiment:
     batch_norm: BatchNorm = "average"
     mixed_precision: bool = False
     eval_every: int = 1
+    memorisation_every: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -49,6 +50,7 @@ class Experiment:
             "trusted": (0 <= self.trusted < 1, "at least 0 and below 1"),
             "clip": (self.clip is None or self.clip > 0, "above 0, or none"),
             "eval_every": (self.eval_every >= 1, "1 or more"),
+            "memorisation_every": (self.memorisation_every >= 0, "0 or more"),
         }
         for name, (good, words) in allowed.items():
             if not good:

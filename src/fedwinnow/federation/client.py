@@ -15,11 +15,12 @@ from fedwinnow.data.dataset import Features
 from fedwinnow.data.tensors import InputStep
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.payload import Payload
-from fedwinnow.federation.training import Training
+from fedwinnow.federation.training import Training, Views
+from fedwinnow.models.features import logits_and_features
 from fedwinnow.parts.augment import random_view
 from fedwinnow.parts.optimizers import Optimizer
 
-FEW = 2**20  # numbers: as many are worth keeping ready for the next epoch
+FEW = 2**20  # numbers: as many are worth keeping ready for the next epoch, or looking at in one go
 NO_CARE: AbstractContextManager[None] = nullcontext()
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]  # rows, input, given labels -> loss
 Step = Callable[[], None]  # moves the weights of a model by what is in its gradient
@@ -42,6 +43,7 @@ class Client:
     input_step: InputStep
     generator: torch.Generator  # from (seed, exchange, client, round): order never matters
     state: Payload = field(default_factory=dict)  # survives rounds, never leaves the site
+    trained: Tensor | None = None  # while judging: which of these samples training may use; none: all of them
     spare: Callable[[], FlatModel] | None = None  # a further model, for methods that need two
     notes: Payload = field(default_factory=dict)  # for the evaluation side of a simulation; not part of a reply
     forward_samples: int = 0
@@ -63,15 +65,23 @@ class Client:
 
     @cached_property
     def fixed(self) -> Tensor | None:
-        """A model's input for all samples, where they are few and no two visits differ."""
-        random = self.input_step.kind == "images" and self.training.views != "none"
-        if self.resident is None or random or self.resident.numel() > FEW:
+        """A model's input for all samples without random views, where they are few."""
+        if self.resident is None or self.resident.numel() > FEW:
             return None
         return self.plain(self.resident)
 
     def note(self, **tensors: Tensor) -> None:
         """Tell the evaluation side something per sample, for example which ones were selected."""
         self.notes.update({name: value.detach().cpu() for name, value in tensors.items()})
+
+    def for_all(self, kept: Tensor, otherwise: Tensor) -> Tensor:
+        """What a method keeps per training sample, with something else for samples that are judged only."""
+        kept = kept.to(otherwise.device)
+        if self.trained is None:
+            return kept
+        result = otherwise.to(kept.dtype).clone()
+        result[self.trained.to(otherwise.device)] = kept
+        return result
 
     # --- samples ---------------------------------------------------------------------------------------------------
 
@@ -102,22 +112,27 @@ class Client:
         """A model's input without any random view."""
         return self.input_step(stored)
 
-    def view(self, stored: Tensor) -> Tensor:
-        """A model's input, as a random view where the run asks for one."""
+    def view(self, stored: Tensor, kind: Views | None = None) -> Tensor:
+        """A model's input, as a random view of the kind that is asked for; none: of the run's kind."""
         if self.input_step.kind == "images":
-            stored = random_view(stored, self.training.views, self.generator)
+            stored = random_view(stored, kind or self.training.views, self.generator)
         return self.input_step(stored)
 
-    def views(self, batches: list[Tensor], labels: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """A model's input and the labels, batch by batch; of few samples that stay as they are all at once."""
+    def views(
+        self, batches: list[Tensor], labels: Tensor | None = None, kind: Views | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """A model's input and the labels, batch by batch; several batches are made in one go, which is faster."""
         labels = self.given if labels is None else labels
-        if self.fixed is None or not batches:
-            for rows, stored in zip(batches, self.stored(batches), strict=True):
-                yield self.view(stored), labels[rows.to(labels.device)]
-        else:
-            order = (batches[0] if len(batches) == 1 else torch.cat(batches)).to(labels.device)
-            size = self.training.batch_size
-            yield from zip(torch.split(self.fixed[order], size), torch.split(labels[order], size), strict=True)
+        random = self.input_step.kind == "images" and (kind or self.training.views) != "none"
+        fixed = None if random else self.fixed
+        ahead, size, stored = len(batches), self.training.batch_size, self.stored(batches)
+        if fixed is None:  # files are decoded one batch ahead already
+            ahead = 1 if self.resident is None else max(1, FEW // (size * self.resident[0].numel()))
+        for start in range(0, len(batches), max(1, ahead)):
+            group = batches[start : start + ahead]
+            order = (group[0] if len(group) == 1 else torch.cat(group)).to(labels.device)
+            inputs = self.view(torch.cat([next(stored) for _ in group]), kind) if fixed is None else fixed[order]
+            yield from zip(torch.split(inputs, size), torch.split(labels[order], size), strict=True)
 
     # --- training and scoring --------------------------------------------------------------------------------------
 
@@ -129,11 +144,13 @@ class Client:
         epochs: int | None = None,
         labels: Tensor | None = None,
         model: FlatModel | None = None,
+        views: Views | None = None,
         around: Around | None = None,
     ) -> None:
         """Train on the given rows (all by default), with the given labels (or others): the only training loop.
 
-        Rows may also be a function, which is asked before each epoch. `around` is for methods that change the step.
+        Rows may also be a function, which is asked before each epoch. Views are those of the run unless others are
+        asked for. `around` is for methods that change the step, or do something after it.
         """
         model = self.model if model is None else model
         step = self.optimizer.start(model.weights[: model.trainable], model.gradient)
@@ -142,7 +159,7 @@ class Client:
         for _ in range(self.training.epochs if epochs is None else epochs):
             batches = list(self.batches(rows() if callable(rows) else rows))
             model.module.train()
-            for batch, (x, target) in zip(batches, self.views(batches, labels), strict=True):
+            for batch, (x, target) in zip(batches, self.views(batches, labels, views), strict=True):
                 model.gradient.zero_()
                 with self.care(batch, model):
                     loss = objective(batch, x, target)
@@ -166,14 +183,34 @@ class Client:
         return self.training.mixed_precision and self.model.device.type == "cuda"
 
     def predict(
-        self, *, rows: Tensor | None = None, model: FlatModel | None = None, views: bool | None = False
+        self, *, rows: Tensor | None = None, model: FlatModel | None = None, views: bool | Views | None = False
     ) -> Tensor:
         """The logits of the rows (all by default), in order, without gradients; random views only where asked for."""
         model = self.model if model is None else model
+        return score(model, self.scored(rows, model), self.chosen_view(views), self.classes)
+
+    def predict_with_features(
+        self, *, model: FlatModel | None = None, views: bool | Views | None = False
+    ) -> tuple[Tensor, Tensor]:
+        """The logits of all samples, and what went into the last linear layer: one forward pass for both."""
+        model, view = self.model if model is None else model, self.chosen_view(views)
+        model.module.eval()
+        with torch.inference_mode():
+            pairs = [logits_and_features(model.module, view(batch)) for batch in self.scored(None, model)]
+        logits, features = (torch.cat(chunks) for chunks in zip(*pairs, strict=True))
+        return logits.float().clone(), features.float().clone()
+
+    def scored(self, rows: Tensor | None, model: FlatModel) -> Iterator[Tensor]:
+        """Stored samples in batches for a forward pass, which is counted."""
         chosen = torch.arange(len(self)) if rows is None else rows.cpu()
         self.forward_samples += len(chosen)
-        batches = pieces(chosen, scoring_batch(model))
-        return score(model, self.stored(batches), self.view if views else self.plain, self.classes)
+        return self.stored(pieces(chosen, scoring_batch(model)))
+
+    def chosen_view(self, views: bool | Views | None) -> Callable[[Tensor], Tensor]:
+        """The samples as they are, as the run's random views, or as views of a kind."""
+        if not views:
+            return self.plain
+        return lambda stored: self.view(stored, None if views is True else views)
 
 
 def pieces(rows: Tensor, size: int) -> list[Tensor]:

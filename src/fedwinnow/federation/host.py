@@ -8,9 +8,10 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -53,6 +54,7 @@ class Setup:
     seed: int
     rounds: int
     device: str = "cpu"
+    memorisation_every: int = 0  # in such rounds the models that leave a site are looked at before they go
 
 
 # Questions of the evaluation: they concern every sample of a site, and leave no trace in its memory.
@@ -114,6 +116,7 @@ class Host:
             if isinstance(reply, Verdict):
                 reply = {"p_wrong": reply.p_wrong.detach().cpu(), "suggested": reply.suggested.detach().cpu()}
             memory = task.memory if task.ask in MEASURING else self.remember(task, client)
+            notes = client.notes | self.recited(task, reply)
         except FedwinnowError as problem:
             return Answer(task.client, error=str(problem))
         except Exception as problem:
@@ -122,7 +125,7 @@ class Host:
             client=task.client,
             reply=reply,
             memory=memory,
-            notes=client.notes,
+            notes=notes,
             forward_samples=client.forward_samples,
             backward_samples=client.backward_samples,
             seconds=time.perf_counter() - began,
@@ -155,8 +158,34 @@ class Host:
             input_step=self.input_step,
             generator=torch.Generator().manual_seed(key),
             state=state,
+            trained=self.used_for_training(task.client) if sites is self.judged else None,
             spare=self.spares.fresh(self.model.own_statistics),
         )
+
+    def recited(self, task: Task, reply: Payload) -> Payload:
+        """What the global and the trained model say about the site's samples: for measuring a simulation only."""
+        every = self.setup.memorisation_every
+        both = isinstance(reply, dict) and "weights" in reply and "weights" in task.payload
+        if not every or task.round % every or not both or self.pooled:
+            return {}
+        client = self.client(replace(task, ask="predict"))
+        client.model.load(task.payload)
+        by_global = client.predict().argmax(1).cpu()
+        client.model.own_statistics = None  # the trained model comes with its own
+        client.model.load(reply)
+        return {"global_predicted": by_global, "local_predicted": client.predict().argmax(1).cpu()}
+
+    @property
+    def pooled(self) -> bool:
+        """Whether training has the samples of all sites at one place."""
+        return self.sites.holdings.clients != self.judged.holdings.clients
+
+    def used_for_training(self, client: int) -> Tensor | None:
+        """Which samples of a site that is judged training may use; None for all."""
+        if self.pooled or len(self.sites.given) == len(self.judged.given):
+            return None
+        rows, used = self.judged.holdings.rows, self.sites.holdings.rows
+        return torch.from_numpy(np.isin(rows[self.judged.holdings.of(client)], used[self.sites.holdings.of(client)]))
 
     def score(self, part: str, weights: Payload, start: int, stop: int) -> Tensor:
         """Logits of samples that belong to no client; `start` must be a multiple of the scoring batch."""

@@ -159,7 +159,7 @@ class Federation:
         tally.forward_samples += answer.forward_samples
         tally.backward_samples += answer.backward_samples
         if answer.notes:
-            tally.notes[answer.client] = answer.notes
+            tally.notes.setdefault(answer.client, {}).update(answer.notes)
 
     def fail(self, answer: Answer, exchange: Exchange, problem: str, tally: Tally) -> None:
         """A client gave no usable reply: leave it out, or stop with its name, the round and the stage."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 BatchNorm = Literal["average", "local", "batch_statistics"]
-Views = Literal["none", "flip", "crop_flip"]
+Views = Literal["none", "flip", "crop_flip", "strong"]
 
 
 @dataclass(frozen=True)

@@ -236,8 +236,8 @@ class FedCorr(Method):
         """A label that was corrected is wrong; among the others the losses of the global model decide."""
         verdict = super().judge(client, got)
         corrected = client.given.clone()
-        if "labels" in client.state and len(client.state["labels"]) == len(client):
-            corrected = self.labels(client)  # with a hold-out they speak of other samples than those to be judged
+        if "labels" in client.state:
+            corrected = client.for_all(client.state["labels"], client.given)
         changed = corrected != client.given
         p_wrong = torch.where(changed, 0.5 + verdict.p_wrong / 2, verdict.p_wrong / 2)
         return Verdict(p_wrong, torch.where(changed, corrected, verdict.suggested))

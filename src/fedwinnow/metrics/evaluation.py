@@ -10,6 +10,7 @@ import numpy as np
 from fedwinnow.errors import RunError
 from fedwinnow.federation.rounds import Federation, Tally
 from fedwinnow.metrics import detection, memorisation, task
+from fedwinnow.metrics.defined import count, mean_of, share
 from fedwinnow.randomness import Floats, Integers
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import Scene
@@ -52,14 +53,30 @@ class Evaluation:
         return row
 
     def remarks(self, tally: Tally) -> dict[str, Any]:
-        """What the clients' remarks of one round are worth: label precision and recall of the selected samples."""
+        """What the clients' remarks of one round are worth: selected samples, pseudo-labels, what is memorised."""
+        said: dict[str, dict[int, Any]] = {}
+        for client, notes in tally.notes.items():
+            for name, value in notes.items():
+                said.setdefault(name, {})[client] = value.numpy()
+        row: dict[str, Any] = {}
+        if "selected" in said:
+            row |= self.selection(said["selected"])
+        if "pseudo_labels" in said:
+            row |= self.pseudo_labels(said["pseudo_labels"])
+        if "local_predicted" in said:
+            row |= self.memorised_on_site(said["global_predicted"], said["local_predicted"])
+        return row
+
+    def mine(self, client: int) -> Integers:
+        """The holdings on which a client trains."""
+        return self.places[self.trained.of(client)]
+
+    def selection(self, chosen: dict[int, Any]) -> dict[str, Any]:
+        """Label precision and recall of the samples that were taken for clean."""
         if self.scene.wrong is None:
             return {}
-        chosen = {client: notes["selected"] for client, notes in tally.notes.items() if "selected" in notes}
-        if not chosen:
-            return {}
-        wrong = [self.scene.wrong[self.places[self.trained.of(client)]] for client in chosen]
-        found = detection.selection([mask.numpy().astype(bool) for mask in chosen.values()], wrong)
+        wrong = [self.scene.wrong[self.mine(client)] for client in chosen]
+        found = detection.selection([mask.astype(bool) for mask in chosen.values()], wrong)
         return {"label_precision": found["precision"], "label_recall": found["recall"]}
 
     def quality(self, notes: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
@@ -68,6 +85,29 @@ class Evaluation:
         if not stated or self.scene.wrong is None:
             return None
         return detection.quality_errors(np.array(stated[-1], np.float64), self.scene.realised)
+
+    def pseudo_labels(self, labels: dict[int, Any]) -> dict[str, Any]:
+        """How many samples got a pseudo-label (the others have -1), and how many of these labels are right."""
+        every = np.concatenate(list(labels.values()))
+        row: dict[str, Any] = {"pseudo_labels": int((every >= 0).sum())}
+        if self.scene.true is not None:
+            true = np.concatenate([self.scene.true[self.mine(client)] for client in labels])
+            row["pseudo_label_precision"] = share(count(every == true), count(every >= 0))
+        return row
+
+    def memorised_on_site(self, by_global: dict[int, Any], by_local: dict[int, Any]) -> dict[str, Any]:
+        """What the global model and the model trained from it remember of the wrong labels of the same sites."""
+        if self.scene.true is None:
+            return {}
+        sites: dict[str, dict[str, Any]] = {}
+        for client in by_local:
+            mine = self.scene.holdings.of(client)
+            given, true = self.scene.given[mine], self.scene.true[mine]
+            of_client = {"global": by_global[client], "local": by_local[client]}
+            figures = {name: memorisation.memorisation(said, given, true) for name, said in of_client.items()}
+            sites[str(client)] = {name: figure["memorised"] for name, figure in figures.items()}
+        means = {f"{name}_memorised": mean_of(site[name] for site in sites.values()) for name in ("global", "local")}
+        return {**means, "memorised_by_site": sites}
 
     # --- after the last round --------------------------------------------------------------------------------------
 

@@ -6,13 +6,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedwinnow.parts.strong_views import strong_view
+
 PADDING = 4
 
 
 def random_view(images: Tensor, views: str, generator: torch.Generator) -> Tensor:
-    """Flip and shift stored images (n, height, width, channels); the result stays uint8."""
+    """Flip and shift stored images (n, height, width, channels), and change them strongly where asked for.
+
+    The result stays uint8.
+    """
     if views == "none":
         return images
+    if views == "strong":
+        return strong_view(random_view(images, "crop_flip", generator), generator)
     count, height, width, _ = images.shape
     column = torch.arange(width).view(1, 1, width)
     flip = (torch.rand(count, generator=generator) < 0.5).view(count, 1, 1)

@@ -5,11 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+NOTHING = -1  # the label of a sample that has none
+
 
 def confident_labels(logits: Tensor, labels: Tensor, threshold: float, among: Tensor) -> Tensor:
     """Labels with those of `among` replaced by the prediction, wherever its probability exceeds the threshold."""
     probability, predicted = logits.softmax(1).max(1)
     return torch.where(among & (probability > threshold), predicted, labels)
+
+
+def sure_guesses(logits: Tensor, threshold: float) -> Tensor:
+    """The predicted class where its probability exceeds the threshold, else NOTHING."""
+    probability, predicted = logits.softmax(1).max(1)
+    return torch.where(probability > threshold, predicted, NOTHING)
 
 
 def largest(values: Tensor, count: int) -> Tensor:

@@ -1,0 +1,40 @@
+"""A teacher that follows a model as a moving average of its weights and running statistics."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedwinnow.federation.flat import FlatModel
+
+
+class MovingAverage:
+    """A model whose weights are an average over time; `repeats` makes every update that many times."""
+
+    def __init__(
+        self, model: FlatModel, weights: Tensor, *, steps: int = 0, repeats: int = 1, rising: bool = False
+    ) -> None:
+        self.model = model
+        self.steps = steps  # local steps so far, over all visits
+        self.repeats = repeats
+        self.rising = rising  # the first steps keep less
+        self.move(weights, 0.0)
+
+    @property
+    def weights(self) -> Tensor:
+        """The average as it is now."""
+        return self.model.weights
+
+    def move(self, weights: Tensor, kept: float) -> None:
+        """average <- kept * average + (1 - kept) * weights"""
+        with torch.no_grad():
+            if kept == 0.0:
+                self.weights.copy_(weights)
+            else:
+                self.weights.lerp_(weights.to(self.weights.device), 1.0 - kept)
+
+    def follow(self, weights: Tensor, kept: float) -> None:
+        """One step of the model that is followed."""
+        for _ in range(self.repeats):
+            self.move(weights, min(kept, 1.0 - 1.0 / (1 + self.steps)) if self.rising else kept)
+            self.steps += 1
