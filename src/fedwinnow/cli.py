@@ -102,7 +102,7 @@ def parse(command_class: type[Command], name: str, flags: list[str]) -> Command:
     """Flags into a command; a config file, where one is named, gives the defaults."""
     import tyro
 
-    from fedwinnow.config import with_config
+    from fedwinnow.config import keep_options, with_config
 
     default, flags = with_config(command_class, flags)
     made: Command = tyro.cli(
@@ -112,7 +112,7 @@ def parse(command_class: type[Command], name: str, flags: list[str]) -> Command:
         default=default,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-    return made
+    return made if default is None else keep_options(default, made)
 
 
 def overview() -> str:
