@@ -1,6 +1,6 @@
 """Runs into one line each of a table that is kept: `python tools/collect_results.py RUNS --out results/laptop.csv`.
 
-RUNS is a folder with a folder per scene, and in it the run folders. Lines of scenes that are not there stay as they are.
+RUNS is a folder with a folder per scene, and in it the run folders. Lines of scenes that are not there stay.
 """
 
 from __future__ import annotations
