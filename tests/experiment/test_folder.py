@@ -175,6 +175,7 @@ def test_the_folders_config_gives_the_same_run_again(tmp_path, method, capsys):
         "kind": method,
         "loss": "cross_entropy",
         "mixup": 0.0,
+        "aggregate": "mean",
         "pace": "slow",
         "limit": "none",
     }

@@ -18,7 +18,7 @@ class Run(Flags):
     """Train a federation on a scene and measure it.
 
     Every part is written name:key=value,key=value; `fedwinnow methods`, `data`, `partitions`, `noises`, `models`,
-    `losses` and `optimizers` list them with all their options.
+    `losses`, `aggregators` and `optimizers` list them with all their options.
     """
 
     data: str = "digits"
