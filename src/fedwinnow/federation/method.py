@@ -75,6 +75,10 @@ class Method(Part):
                 f"allowed: mean. fedavg:aggregate={self.aggregate} is that rule by itself."
             )
 
+    def needed(self) -> tuple[str, ...]:
+        """What a run must provide, with these options: `needs`, unless an option asks for more."""
+        return self.needs
+
     # --- the server's half -----------------------------------------------------------------------------------------
 
     def start(self, server: Server) -> None:
