@@ -32,6 +32,10 @@ COMMANDS = {
     "models": ("fedwinnow.commands.parts:Models", "the models, with every option"),
     "methods": ("fedwinnow.commands.methods:Methods", "the methods: needs, exposure, options, citation"),
     "losses": ("fedwinnow.commands.parts:Losses", "the losses, with every option"),
+    "aggregators": (
+        "fedwinnow.commands.parts:Aggregators",
+        "the rules that make one model of many, with every option",
+    ),
     "optimizers": ("fedwinnow.commands.parts:Optimizers", "the optimisers, with every option"),
     "configs": ("fedwinnow.commands.configs:Configs", "the papers' set-ups, for run --config NAME"),
     "doctor": ("fedwinnow.commands.doctor:Doctor", "checks the installation, data and device, says what to do"),
