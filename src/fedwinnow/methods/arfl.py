@@ -37,6 +37,7 @@ class Arfl(Method):
 
     name: ClassVar[str] = "arfl"
     citation: ClassVar[str] = "Fu et al., Attack-Resistant Federated Learning, arXiv 1912.11464"
+    own_aggregation: ClassVar[bool] = True
 
     reach: float = option(2.0, "Residuals up to reach * sqrt(2 / clients) weigh fully.", symbol="λ", above=0)
     threshold: float = option(0.1, "A value of less weight is moved onto the line.", symbol="δ", at_least=0, at_most=1)
