@@ -47,4 +47,5 @@ def recoloured(images: Tensor, luck: Tensor) -> Tensor:
     cosine, sine = angle.cos().view(-1, 1, 1), angle.sin().view(-1, 1, 1)
     first, second = colour.unbind(-1)
     turned = torch.stack([light, cosine * first - sine * second, sine * first + cosine * second], -1)
-    return (turned @ torch.linalg.inv(axes).T).round().clamp(0, 255).to(torch.uint8)
+    back: Tensor = torch.linalg.inv(axes)
+    return (turned @ back.T).round().clamp(0, 255).to(torch.uint8)
