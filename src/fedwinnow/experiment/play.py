@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.rounds import Faults, Federation, Tally
 from fedwinnow.federation.server import Server
 from fedwinnow.metrics.evaluation import Evaluation
+from fedwinnow.models.shape import Shape
+from fedwinnow.randomness import stream_key
 from fedwinnow.report.html import write_report
 from fedwinnow.scene.files import save_arrays, save_description
 from fedwinnow.store import RunFolder
@@ -79,6 +82,16 @@ def play(experiment: Experiment, out: Path, manner: Manner, watchers: tuple[Watc
         return player.play()
 
 
+def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
+    """A function that draws initial weights for a model beside the first; apart, so that no sample is in its reach."""
+
+    def fresh(number: int) -> Payload:
+        seed = stream_key(setup.seed, "further model", number) & (2**62 - 1)
+        return new_model(shape, dataclasses.replace(setup, seed=seed)).payload()
+
+    return fresh
+
+
 class Player:
     """One process's work on one run."""
 
@@ -88,7 +101,8 @@ class Player:
         device = str(choose_device(manner.device))
         every = experiment.memorisation_every
         setup = Setup(experiment.model, experiment.training(), experiment.seed, experiment.rounds, device, every)
-        model = new_model(stage.sites.shape, dataclasses.replace(setup, device="cpu"))
+        on_server = dataclasses.replace(setup, device="cpu")
+        model = new_model(stage.sites.shape, on_server)
         self.server = Server(
             clients=stage.sites.holdings.clients,
             available=tuple(np.flatnonzero(stage.sites.holdings.sizes).tolist()),
@@ -100,6 +114,7 @@ class Player:
             model=model,
             trusted=stage.trusted,
             vault=Memory(folder.vault),
+            fresh=further_models(stage.sites.shape, on_server),
         )
         self.costs = dict.fromkeys(COSTS, 0.0)
         self.done = 0
