@@ -55,6 +55,12 @@ def zero_to_one(values: Tensor) -> Tensor:
     return (values - values.min()) / spread
 
 
+def opposed(first: Tensor, second: Tensor) -> bool:
+    """Whether two rankings of clients tend to be opposite."""
+    first, second = first - first.mean(), second - second.mean()
+    return float(first @ second) < 0
+
+
 # --- masks ----------------------------------------------------------------------------------------------------------
 
 
