@@ -31,6 +31,7 @@ FAMILIES = {
     "methods": ("method", "methods", "fedwinnow.methods"),
     "losses": ("loss", "parts/losses.py", "fedwinnow.losses"),
     "optimizers": ("optimizer", "parts/optimizers.py", "fedwinnow.optimizers"),
+    "judgements": ("judgement", "auditing/judgements.py", "fedwinnow.judgements"),
 }
 
 # family -> the file of its base class, where that class has options which every member inherits
@@ -39,6 +40,7 @@ BASES = {
     "partitions": "scene/partition.py",
     "noises": "scene/noise.py",
     "methods": "federation/method.py",
+    "judgements": "federation/judgement.py",
 }
 
 
