@@ -20,7 +20,7 @@ LARGEST_REQUEST = 1 << 16
 HERE = Path(__file__).parent
 STATIC = {"/app.js": ("app.js", "text/javascript"), "/app.css": ("app.css", "text/css")}
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 SAFETY = {
