@@ -161,9 +161,7 @@ def show_truth(truth: dict[str, Any] | None, console: Console) -> None:
     """How good it was, where a trial knows."""
     if truth is not None:
         right = f"{100 * truth['found'] / truth['called']:.0f} % of its calls are right" if truth["called"] else ""
-        console.print(
-            f"this is a trial, so the truth is known: {truth['found']} of {truth['wrong']} wrong labels found; {right}"
-        )
+        console.print(f"the truth is known here: {truth['found']} of {truth['wrong']} wrong labels found; {right}")
 
 
 def escaped(text: str) -> str:
