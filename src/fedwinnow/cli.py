@@ -25,6 +25,7 @@ COMMANDS = {
         "fedwinnow.commands.detection:Detection",
         "noisy clients of a run told apart by many mixtures, scored",
     ),
+    "table": ("fedwinnow.commands.table:Table", "runs side by side: mean, deviation, paired tests over seeds"),
     "data": ("fedwinnow.commands.parts:Data", "the data sources, with every option"),
     "partitions": ("fedwinnow.commands.parts:Partitions", "the partitions, with every option"),
     "noises": ("fedwinnow.commands.parts:Noises", "the noises (how wrong is each client), with every option"),
@@ -32,6 +33,10 @@ COMMANDS = {
     "models": ("fedwinnow.commands.parts:Models", "the models, with every option"),
     "methods": ("fedwinnow.commands.methods:Methods", "the methods: needs, exposure, options, citation"),
     "losses": ("fedwinnow.commands.parts:Losses", "the losses, with every option"),
+    "aggregators": (
+        "fedwinnow.commands.parts:Aggregators",
+        "the rules that make one model of many, with every option",
+    ),
     "optimizers": ("fedwinnow.commands.parts:Optimizers", "the optimisers, with every option"),
     "configs": ("fedwinnow.commands.configs:Configs", "the papers' set-ups, for run --config NAME"),
     "doctor": ("fedwinnow.commands.doctor:Doctor", "checks the installation, data and device, says what to do"),
@@ -102,7 +107,7 @@ def parse(command_class: type[Command], name: str, flags: list[str]) -> Command:
     """Flags into a command; a config file, where one is named, gives the defaults."""
     import tyro
 
-    from fedwinnow.config import with_config
+    from fedwinnow.config import keep_options, with_config
 
     default, flags = with_config(command_class, flags)
     made: Command = tyro.cli(
@@ -112,7 +117,7 @@ def parse(command_class: type[Command], name: str, flags: list[str]) -> Command:
         default=default,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-    return made
+    return made if default is None else keep_options(default, made)
 
 
 def overview() -> str:

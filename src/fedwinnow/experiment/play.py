@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from fedwinnow.backends.choose import make_backend
 from fedwinnow.device import choose_device
-from fedwinnow.errors import FedwinnowError, RunError, UsageError
+from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError
 from fedwinnow.experiment.prepare import Stage, prepare
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import clients_table, config_of, environment, peak_memory, summarise
-from fedwinnow.federation.host import Host, Setup, new_model
+from fedwinnow.federation.bench import Bench
+from fedwinnow.federation.host import Host, Setup, new_bench, new_model
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.payload import Payload
@@ -92,6 +94,16 @@ def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
     return fresh
 
 
+def bench_of(stage: Stage, setup: Setup, purpose: str) -> Bench | None:
+    """What the server has of samples for this purpose: trusted ones with their labels, or public ones; if any."""
+    features = stage.aside.trusted if purpose == "trusted" else stage.aside.public
+    if features is None:
+        return None
+    labels = stage.aside.trusted_labels if purpose == "trusted" else None
+    known = None if labels is None else torch.from_numpy(labels)
+    return new_bench(purpose, features, known, stage.sites, setup)
+
+
 class Player:
     """One process's work on one run."""
 
@@ -112,7 +124,8 @@ class Player:
             classes=stage.sites.shape.classes,
             weights=model.payload(),
             model=model,
-            trusted=stage.trusted,
+            trusted=bench_of(stage, setup, "trusted"),
+            public=bench_of(stage, setup, "public"),
             vault=Memory(folder.vault),
             fresh=further_models(stage.sites.shape, on_server),
         )
@@ -171,6 +184,11 @@ class Player:
                 f"--rounds {self.stage.experiment.rounds} was given, but this run has played {self.done} already; "
                 f"allowed: {self.done} or more."
             )
+        if facts["set_aside"] != self.stage.aside.facts:
+            raise DataError(
+                f"{self.folder.path}: this run set aside {facts['set_aside']}, now it would be "
+                f"{self.stage.aside.facts}. Restore the data of --public, or start anew."
+            )
         self.costs |= facts["costs"]
         self.federation.memory.versions = {int(client): name for client, name in facts["memory"].items()}
         self.server.vault.versions = {int(client): name for client, name in facts["vault"].items()}
@@ -226,6 +244,7 @@ class Player:
             "memory": {str(client): name for client, name in sorted(self.federation.memory.versions.items())},
             "vault": {str(client): name for client, name in sorted(self.server.vault.versions.items())},
             "ledger": self.federation.ledger.entries,
+            "set_aside": self.stage.aside.facts,
         }
         if not copied:
             return self.server.weights, self.server.state, facts

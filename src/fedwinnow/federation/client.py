@@ -45,6 +45,7 @@ class Client:
     state: Payload = field(default_factory=dict)  # survives rounds, never leaves the site
     trained: Tensor | None = None  # while judging: which of these samples training may use; none: all of them
     spare: Callable[[], FlatModel] | None = None  # a further model, for methods that need two
+    public: Client | None = None  # samples that everybody has, with the same model; their labels are unknown: -1
     notes: Payload = field(default_factory=dict)  # for the evaluation side of a simulation; not part of a reply
     forward_samples: int = 0
     backward_samples: int = 0

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from fedwinnow import catalogue
-from fedwinnow.errors import RunError
+from fedwinnow.errors import RunError, UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
 from fedwinnow.options import Part, option
-from fedwinnow.parts.aggregate import WeightedMean
+from fedwinnow.parts.aggregators import Aggregator
 from fedwinnow.parts.losses import Loss, soft
 
 Replies = Iterator[tuple[int, Payload]]
@@ -56,15 +56,29 @@ class Method(Part):
     exposes: ClassVar[dict[str, Exposure]] = {"weights": "model", "counters": "model", "samples": "client"}
     # What a run must provide: "trusted_data", "public_data", "truth" (cheats), "pooled_data" (not federated).
     needs: ClassVar[tuple[str, ...]] = ()
+    # Whether the paper says how models are merged, so that no other rule can take its place.
+    own_aggregation: ClassVar[bool] = False
     stages: ClassVar[tuple[str, ...]] = ("train",)
     citation: ClassVar[str] = ""
 
     loss: str = option("cross_entropy", "The loss of local training, for example gce:q=0.7 (see `fedwinnow losses`).")
     mixup: float = option(0.0, "Mix pairs of samples with a share from Beta(mixup, mixup); 0: no mixing.", at_least=0)
+    aggregate: str = option(
+        "mean", "How models are merged, for example trimmed_mean:share=0.2 (see `fedwinnow aggregators`)."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self.criterion  # an unknown loss is an error now, not on a client
+        if self.aggregator.name != "mean" and self.own_aggregation:
+            raise UsageError(
+                f"{self.name}: aggregate={self.aggregate} was given, but how models are merged is part of this method; "
+                f"allowed: mean. fedavg:aggregate={self.aggregate} is that rule by itself."
+            )
+
+    def needed(self) -> tuple[str, ...]:
+        """What a run must provide, with these options: `needs`, unless an option asks for more."""
+        return self.needs
 
     # --- the server's half -----------------------------------------------------------------------------------------
 
@@ -92,12 +106,12 @@ class Method(Part):
 
     def merge(self, server: Server, replies: Replies) -> None:
         """Make the new global model; replies stream in, always in the order of `choose`."""
-        mean = WeightedMean(keys=tuple(server.weights))
+        merged = self.aggregator.collect(server.weights, server.model.trainable)
         for client, reply in replies:
             if absent := [key for key in (*server.weights, "samples") if key not in reply]:
                 raise RunError(f"client {client}, round {server.round}: its reply has no '{absent[0]}' to average.")
-            mean.add(reply, float(reply["samples"]))
-        server.weights = mean.result()
+            merged.add(reply, float(reply["samples"]))
+        server.weights = merged.result()
 
     def models(self, server: Server) -> Sequence[Payload]:
         """Who answers when the federation is tested: the global model alone, or several whose answers are joined."""
@@ -152,6 +166,13 @@ class Method(Part):
         """The loss that was asked for."""
         made = catalogue.make("losses", self.loss)
         assert isinstance(made, Loss)
+        return made
+
+    @cached_property
+    def aggregator(self) -> Aggregator:
+        """The rule by which models are merged."""
+        made = catalogue.make("aggregators", self.aggregate)
+        assert isinstance(made, Aggregator)
         return made
 
     def mix(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

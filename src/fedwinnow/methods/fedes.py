@@ -42,6 +42,7 @@ class FedES(Method):
     name: ClassVar[str] = "fedes"
     citation: ClassVar[str] = "Zeng et al., FedES: Federated Early-Stopping, IJCAI 2024"
     stages: ClassVar[tuple[str, ...]] = ("pre_train", "measure", "adaptive")
+    own_aggregation: ClassVar[bool] = True
 
     preset: Literal["literal", "sensible"] = option(
         "literal", "Follow the paper to the letter, or take the readings under which it works."
