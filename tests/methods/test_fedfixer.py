@@ -189,11 +189,6 @@ def test_the_verdict_is_the_mean_of_both_sieves():
     assert verdict.suggested.tolist() == [0, 1, 0, 1, 0]
 
 
-@pytest.mark.parametrize(("rounds", "warm_up", "expected"), [(100, None, 10), (4, None, 0), (100, 3, 3)])
-def test_length_of_the_warm_up(rounds, warm_up, expected):
-    assert FedFixer(warm_up=warm_up).warm_up_rounds(rounds) == expected
-
-
 def test_what_is_counted(tmp_path):
     # 2EF + 2EB; the personal model never travels. Selecting by epoch costs 2EF more.
     settings = {"data": toy_data(120), "model": "linear", "clients": 4, "rounds": 1, "epochs": 3, "participation": 1.0}

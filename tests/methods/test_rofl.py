@@ -140,11 +140,6 @@ def test_a_share_of_everything_leaves_one_sample():
     assert int(lesson.kept.sum()) == 1
 
 
-@pytest.mark.parametrize(("rounds", "given", "expected"), [(1000, None, 100), (40, None, 10), (8, None, 4), (40, 7, 7)])
-def test_rounds_without_pseudo_labels(rounds, given, expected):
-    assert RobustFl(given_rounds=given).rounds_with_given_labels(rounds) == expected
-
-
 def test_centroids_follow_a_batch():
     lesson = Lesson(torch.tensor([[1.0, 0.0], [0.0, 2.0]]), *[torch.zeros(0)] * 3)
     lesson.follow(torch.tensor([[1.0, 1.0], [0.0, 0.0]]))  # cosine sqrt(1/2), and a class that is not in the batch

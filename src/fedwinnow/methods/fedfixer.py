@@ -32,6 +32,7 @@ from fedwinnow.parts.proximal import distance_to
 from fedwinnow.parts.sample_losses import sample_losses
 from fedwinnow.parts.small_loss import kept_count, smallest
 from fedwinnow.parts.two_gaussians import fit_two_gaussians
+from fedwinnow.parts.warm_up import first_rounds
 
 PERSONAL = "personal."  # before the keys of the client's own model in its memory
 FLOOR = 1e-8  # added to probabilities, because CR has no lower end without it
@@ -46,7 +47,7 @@ class FedFixer(Method):
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "select")
 
     warm_up: int | None = option(
-        None, "Rounds in which both models use all samples; none: a tenth of all.", symbol="T_s", at_least=0
+        None, "Rounds with all samples; none: a tenth of all, but 10 or half of them.", symbol="T_s", at_least=0
     )
     beta: float = option(2.0, "Weight of the confidence regulariser; 0: none (ablation).", symbol="β", at_least=0)
     rising_beta: bool = option(True, "The weight grows from 0 to its value over all rounds.")
@@ -62,12 +63,8 @@ class FedFixer(Method):
 
     # --- the server's half: FedAvg of w_k -----------------------------------------------------------------------------
 
-    def warm_up_rounds(self, rounds: int) -> int:
-        """Rounds before samples are selected."""
-        return round(rounds / 10) if self.warm_up is None else self.warm_up
-
     def question(self, server: Server) -> tuple[str, str]:
-        early = server.round <= self.warm_up_rounds(server.rounds)
+        early = server.round <= first_rounds(server.rounds, self.warm_up)
         return "warm_up" if early else "select", "train"
 
     # --- the client's half -----------------------------------------------------------------------------------------
@@ -75,7 +72,7 @@ class FedFixer(Method):
     def train(self, client: Client, got: Payload) -> Payload:
         models = self.models_of(client, got)
         masks = torch.ones(len(models), len(client), dtype=torch.bool, device=client.given.device)
-        early = client.round <= self.warm_up_rounds(client.rounds)
+        early = client.round <= first_rounds(client.rounds, self.warm_up)
         learned = [True] * len(models)
 
         def rows_of_epoch() -> Tensor:

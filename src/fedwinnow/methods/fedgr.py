@@ -37,8 +37,8 @@ from fedwinnow.parts.moving_average import MovingAverage
 from fedwinnow.parts.passes import rounds_of_passes
 from fedwinnow.parts.relabel import NOTHING, sure_guesses
 from fedwinnow.parts.replies import noted
-from fedwinnow.parts.sample_losses import sample_losses
-from fedwinnow.parts.second_model import second_model
+from fedwinnow.parts.sample_losses import mean_over_visits, sample_losses
+from fedwinnow.parts.second_model import answers, second_model
 from fedwinnow.parts.two_gaussians import TwoGaussians, fit_two_gaussians
 
 
@@ -76,9 +76,7 @@ class FedGr(Method):
     warm_up: int | None = option(
         None, "Rounds on given labels first; none: a fifth of all, in whole passes.", symbol="α", at_least=0
     )
-    warm_up_sampling: Literal["turns", "ordinary"] = option(
-        "turns", "In the warm-up everybody takes part equally often, or clients are drawn as usual (ablation)."
-    )
+    warm_up_sampling: Literal["turns", "ordinary"] = option("turns", "Warm-up: all equally often, or drawn as usual.")
     confidence: float = option(0.9, "Probability above which a sample is relabelled.", symbol="ε", at_least=0)
     noisy_client: float = option(0.8, "Noisy share from which no given label counts.", symbol="β", at_least=0)
     lambda_b: float = option(1.0, "Weight of distillation from the EMA teacher.", symbol="λ_B", at_least=0)
@@ -86,21 +84,15 @@ class FedGr(Method):
     local_decay: float = option(0.99, "What the teacher keeps at a local step.", symbol="γ_l", at_least=0, at_most=1)
     global_decay: float = option(0.9, "What it keeps at the global revision.", symbol="γ_g", at_least=0, at_most=1)
     temperature: float = option(0.5, "Temperature of both divergences.", symbol="τ", above=0)
-    refined_share: float = option(
-        0.5, "A noisy client with fewer reliable labels gets the global model as teacher.", symbol="μ", at_least=0
-    )
+    refined_share: float = option(0.5, "With fewer reliable labels the global model teaches.", symbol="μ", at_least=0)
     weak: Literal["none", "flip", "crop_flip", "strong"] = option("crop_flip", "The weak view; not the run's --views.")
     strong: Literal["none", "flip", "crop_flip", "strong"] = option("strong", "The view that local training sees.")
     sieve: Literal["global", "local"] = option("global", "Whose losses are sieved: those of which model (ablation).")
-    gmm_scope: Literal["server", "client"] = option(
-        "server", "Who fits the mixture; with client no loss of a sample leaves the site."
-    )
+    gmm_scope: Literal["server", "client"] = option("server", "Who fits the mixture; client: no loss leaves a site.")
     freeze_sieve: bool = option(False, "Keep the sieve's result as it is at the end of the warm-up.")
     clean_from: float = option(0.5, "Clean probability from which a sample is clean.", symbol="q", at_most=1)
     refine: bool = option(True, "Refine labels; else train on the samples found clean only (ablation).")
-    teacher: Literal["cached", "online"] = option(
-        "cached", "Distil from the teacher as it is before training, or as it is at each step (ablation)."
-    )
+    teacher: Literal["cached", "online"] = option("cached", "The teacher as before training, or as at each step.")
     pseudo_missing: Literal["zero", "drop"] = option(
         "zero", "A sample that needs a pseudo-label and has none counts as loss 0 in the mean, or not at all."
     )
@@ -203,11 +195,7 @@ class FedGr(Method):
 
     def observe(self, client: Client) -> None:
         """Eqs. (9)-(10): the running mean, over the visits, of each sample's loss on the image as it is."""
-        losses = sample_losses(client.predict(), client.given).cpu()
-        visits = client.state.get("visits", torch.zeros(1)) + 1
-        before = client.state.get("mean_loss", torch.zeros_like(losses))
-        client.state["visits"] = visits
-        client.state["mean_loss"] = mean = before + (losses - before) / visits
+        mean = mean_over_visits(client, sample_losses(client.predict(), client.given).cpu())
         if self.gmm_scope == "client":
             client.state["clean_probability"] = self.mixture(mean).p_low(mean).float()
 
@@ -287,21 +275,12 @@ class FedGr(Method):
         logits, features = logits_and_features(client.model.module, x)
         loss = self.refined_loss(client, lesson.pseudo[rows], lesson.share[rows], logits, y)
         if lesson.teacher is not None:
-            told = self.answers(client, lesson.teacher, rows)[0]
+            told = answers(client, lesson.teacher, rows, self.weak)[0]
             loss = loss + self.lambda_b * divergence(told, logits, self.temperature)  # eq. (13)
         if lesson.anchor is not None:
-            held = self.answers(client, lesson.anchor, rows)[-1]
+            held = answers(client, lesson.anchor, rows, self.weak)[-1]
             loss = loss + self.lambda_r * divergence(held, features, self.temperature)  # eq. (17)
         return loss
-
-    def answers(self, client: Client, source: Tensor | FlatModel, rows: Tensor) -> tuple[Tensor, ...]:
-        """What was computed before training, or logits and features of a model on a new weak view."""
-        if isinstance(source, Tensor):
-            return (source[rows],)
-        client.forward_samples += len(rows)
-        source.module.eval()
-        with torch.no_grad():
-            return logits_and_features(source.module, client.view(next(client.stored([rows.cpu()])), self.weak))
 
     def refined_loss(self, client: Client, pseudo: Tensor, share: Tensor, logits: Tensor, given: Tensor) -> Tensor:
         """Eq. (8): the loss of refined labels."""

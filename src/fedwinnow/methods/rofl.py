@@ -33,6 +33,7 @@ from fedwinnow.parts.regularise import entropy
 from fedwinnow.parts.relabel import NOTHING, leaning
 from fedwinnow.parts.replies import noted
 from fedwinnow.parts.small_loss import forgotten_share, kept_count, smallest
+from fedwinnow.parts.warm_up import first_rounds
 
 
 @dataclass
@@ -101,12 +102,8 @@ class RobustFl(Method):
     def start(self, server: Server) -> None:
         server.state["centroids"] = torch.zeros(server.classes, 0)  # how long features are, the first client says
 
-    def rounds_with_given_labels(self, rounds: int) -> int:
-        """T_pl: 100 of 1000; a short run needs ten rounds, too, until the global model has something to say."""
-        return max(round(rounds / 10), min(10, rounds // 2)) if self.given_rounds is None else self.given_rounds
-
     def question(self, server: Server) -> tuple[str, str]:
-        early = server.round <= self.rounds_with_given_labels(server.rounds)
+        early = server.round <= first_rounds(server.rounds, self.given_rounds)
         return "given_labels" if early else "pseudo_labels", "train"
 
     def send(self, server: Server, client: int) -> Payload:
@@ -148,7 +145,7 @@ class RobustFl(Method):
         if got["centroids"].numel():
             shared = got["centroids"].to(centroids)
             centroids = torch.where(shared.any(1, keepdim=True), shared, centroids)
-        early = client.round <= self.rounds_with_given_labels(client.rounds)
+        early = client.round <= first_rounds(client.rounds, self.given_rounds)
         guess = client.given if early else logits.argmax(1)
         kept = torch.zeros(len(client), dtype=torch.bool, device=client.given.device)
         return Lesson(centroids, guess, kept, torch.full_like(client.given, NOTHING))
@@ -165,7 +162,7 @@ class RobustFl(Method):
         loss = self.criterion.mean(logits, target, client.class_counts)
         if self.centroid_loss != "constant" and self.lambda_cen:
             away = (features - lesson.centroids[given]).square().sum(1) * agrees
-            ramp = min(client.round / max(1, self.rounds_with_given_labels(client.rounds)), 1.0)
+            ramp = min(client.round / max(1, first_rounds(client.rounds, self.given_rounds)), 1.0)
             loss = loss + self.lambda_cen * ramp * (away.sum() if self.centroid_loss == "sum" else away.mean())
         lesson.follow(class_means(features.detach(), given, client.classes))
         return loss + self.lambda_e * entropy(logits)

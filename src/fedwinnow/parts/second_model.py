@@ -7,6 +7,8 @@ from torch import Tensor
 
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.flat import FlatModel
+from fedwinnow.federation.training import Views
+from fedwinnow.models.features import logits_and_features
 
 
 def second_model(client: Client, weights: Tensor) -> FlatModel:
@@ -16,3 +18,13 @@ def second_model(client: Client, weights: Tensor) -> FlatModel:
     with torch.no_grad():
         model.weights.copy_(weights)
     return model
+
+
+def answers(client: Client, source: Tensor | FlatModel, rows: Tensor, view: Views) -> tuple[Tensor, ...]:
+    """What was computed for all samples before training, or logits and features of a model on a new view."""
+    if isinstance(source, Tensor):
+        return (source[rows],)
+    client.forward_samples += len(rows)
+    source.module.eval()
+    with torch.no_grad():
+        return logits_and_features(source.module, client.view(next(client.stored([rows.cpu()])), view))
