@@ -115,6 +115,7 @@ def test_a_run_that_kept_nothing_in_mind_cannot_give_a_mean(tmp_path, patients):
     [
         ([], "nothing to audit was given"),
         (["--data", "digits"], "--site COLUMN"),
+        (["--data", "digits", "--partition", "iid"], "add --clients N"),
         (["--data", "digits", "--clients", "3", "--judgement", "men"], "Did you mean 'mean'"),
         (["--data", "digits", "--clients", "3", "--threshold", "2"], "above 0 and at most 1"),
         (["--data", "digits", "--clients", "3", "--expected-false-alarms", "1"], "below 1"),
