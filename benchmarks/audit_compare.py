@@ -15,32 +15,24 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.judging import NOISES, SCENES
+from benchmarks.audits import LEARNING_RATE, MOMENTUM, NOISES, SCENES, experiment, flags
 from benchmarks.results import machine
 from fedwinnow.auditing.training import find_judgement, prepare_audit, train_and_judge
 from fedwinnow.data.tensors import InputStep
 from fedwinnow.errors import missing_extra
 from fedwinnow.experiment.play import Manner
 from fedwinnow.experiment.prepare import Stage
-from fedwinnow.experiment.settings import Experiment
 from fedwinnow.metrics.detection import auroc, average_precision
 from fedwinnow.models.choose import make_model
 from fedwinnow.models.shape import Shape
 from fedwinnow.randomness import Floats, Integers, permutation
 
 FOLDS = 3
-OPTIMIZER = "sgd:lr=0.03,momentum=0.9"
 
 
 def main() -> None:
     """Measure and print a Markdown table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.audit_compare", description=__doc__)
-    parser.add_argument("--data", default="fashion-mnist")
-    parser.add_argument("--model", default="mlp")
-    parser.add_argument("--train", type=int, default=3000)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--clients", type=int, default=10)
+    parser = flags("audit_compare", __doc__)
     parser.add_argument("--noise", default="uniform", help="uniform, pair, any noise spec, or `data` for human errors")
     parser.add_argument("--judgement", default="mean")
     parser.add_argument("--scenes", nargs="+", default=list(SCENES), choices=SCENES)
@@ -64,20 +56,9 @@ def check_cleanlab() -> None:
 
 def compare(chosen: argparse.Namespace, scene: str) -> list[str]:
     """The lines of one scene."""
-    experiment = Experiment(
-        data=f"{chosen.data}:train={chosen.train},test=500",
-        clients=chosen.clients,
-        partition=SCENES[scene],
-        noise=None if chosen.noise == "data" else NOISES.get(chosen.noise, chosen.noise),
-        model=chosen.model,
-        rounds=chosen.rounds,
-        epochs=chosen.epochs,
-        participation=1.0,
-        optimizer=OPTIMIZER,
-        eval_every=1000,
-    )
+    noise = None if chosen.noise == "data" else NOISES.get(chosen.noise, chosen.noise)
     judgement = find_judgement(chosen.judgement)
-    stage = prepare_audit(experiment, judgement)
+    stage = prepare_audit(experiment(chosen, scene, noise), judgement)
     with tempfile.TemporaryDirectory() as folder:
         ours = train_and_judge(stage, Path(folder), judgement, Manner(checkpoint_every=1000)).score
     wrong = stage.scene.wrong
@@ -121,7 +102,7 @@ def trained(stage: Stage, rows: Integers, labels: Integers, held: Integers, epoc
     dataset = stage.scene.dataset
     step = InputStep(dataset.kind, dataset.mean, dataset.std, "cpu")
     module = make_model(stage.experiment.model, Shape.of(dataset), 0)
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.03, momentum=0.9)
+    optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     x, y = step(torch.from_numpy(dataset.train.features.take(rows))), torch.from_numpy(labels)
     generator = torch.Generator().manual_seed(0)
     module.train()

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from benchmarks.audits import NOISES, SCENES, experiment, flags
 from benchmarks.results import machine
 from fedwinnow.auditing.training import ask, find_judgement, parts_of, prepare_audit
 from fedwinnow.experiment.play import Manner, play_stage
@@ -28,11 +29,6 @@ from fedwinnow.federation.payload import Payload
 from fedwinnow.metrics.detection import auroc, average_precision
 from fedwinnow.store import RunFolder
 
-SCENES = {"iid": "iid", "Dirichlet 0.3": "dirichlet:alpha=0.3,minimum=20", "two-class shards": "shards:per_client=2"}
-NOISES = {
-    "uniform": "uniform:share=0.5,low=0.2,high=0.3",
-    "pair": "uniform:share=0.5,low=0.2,high=0.3,flip=pair",
-}
 JUDGEMENTS = (
     "final:prior=false",
     "final",
@@ -78,13 +74,7 @@ def part(everything: Payload, number: int) -> Payload:
 
 def main() -> None:
     """Measure and print a Markdown table: a row per judgement, a column per scene."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.judging", description=__doc__)
-    parser.add_argument("--data", default="fashion-mnist")
-    parser.add_argument("--model", default="mlp")
-    parser.add_argument("--train", type=int, default=3000)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--clients", type=int, default=10)
+    parser = flags("judging", __doc__)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--methods", nargs="+", default=["fedavg"])
     parser.add_argument("--judgements", nargs="+", default=list(JUDGEMENTS))
@@ -94,11 +84,11 @@ def main() -> None:
     cells: dict[tuple[str, str], list[str]] = defaultdict(list)
     sums: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     columns = []
-    for scene, partition in SCENES.items():
+    for scene in SCENES:
         for noise in chosen.noises:
             columns.append(f"{scene}, {noise}")
             for method in chosen.methods:
-                for spec, pair in measure(chosen, method, partition, NOISES[noise]).items():
+                for spec, pair in measure(chosen, method, scene, NOISES[noise]).items():
                     cells[method, spec].append(f"{pair[0]:.3f} / {pair[1]:.3f}")
                     sums[method, spec].append(pair)
                     print(f"<!-- {columns[-1]}: {method} {spec} {cells[method, spec][-1]} -->", flush=True)
@@ -110,38 +100,24 @@ def main() -> None:
         print(f"| {method} | {spec} | " + " | ".join(texts) + f" | {both[0]:.3f} / {both[1]:.3f} |")
 
 
-def measure(chosen: argparse.Namespace, method: str, partition: str, noise: str) -> dict[str, tuple[float, float]]:
+def measure(chosen: argparse.Namespace, method: str, scene: str, noise: str) -> dict[str, tuple[float, float]]:
     """All judgements on one kind of scene: means over seeds."""
     found: dict[str, list[tuple[float, float]]] = {spec: [] for spec in chosen.judgements}
     for seed in range(chosen.seeds):
-        experiment = Experiment(
-            data=f"{chosen.data}:train={chosen.train},test=500",
-            clients=chosen.clients,
-            partition=partition,
-            noise=noise,
-            method=method,
-            model=chosen.model,
-            rounds=chosen.rounds,
-            epochs=chosen.epochs,
-            participation=1.0,
-            optimizer="sgd:lr=0.03,momentum=0.9",
-            eval_every=1000,
-            seed=seed,
-        )
         groups: dict[tuple[bool, int], list[str]] = defaultdict(list)
         for spec in chosen.judgements:
             judgement = find_judgement(spec)
             groups[judgement.prior, judgement.federations].append(spec)
         for specs in groups.values():
-            for spec, pair in trained_once(experiment, specs).items():
+            for spec, pair in trained_once(experiment(chosen, scene, noise, method, seed), specs).items():
                 found[spec].append(pair)
     return {spec: (mean(p[0] for p in pairs), mean(p[1] for p in pairs)) for spec, pairs in found.items()}
 
 
-def trained_once(experiment: Experiment, specs: list[str]) -> dict[str, tuple[float, float]]:
+def trained_once(training: Experiment, specs: list[str]) -> dict[str, tuple[float, float]]:
     """Judgements that share a training, against the truth."""
     members = tuple(find_judgement(spec) for spec in specs)
-    stage = prepare_audit(experiment, members[0])
+    stage = prepare_audit(training, members[0])
     manner = Manner(checkpoint_every=1000, judgement=Several(members=members))
     holdings, wrong = stage.scene.holdings, stage.scene.wrong
     assert wrong is not None

@@ -9,12 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from auditing_material import lines
-from fedwinnow.auditing.applying.changes import plan_for
+from fedwinnow.auditing.applying.changes import Change, plan_for
+from fedwinnow.auditing.applying.tables import corrected_csv, reversed_csv
 from fedwinnow.auditing.decisions import Decision, save_decision
 from fedwinnow.cli import main
 from fedwinnow.data.load import load
+from fedwinnow.data.sources.csv import Csv
 from fedwinnow.errors import DataError
 
 AUDIT = [("a", "cat", "dog", "0.9", "review"), ("b", "cat", "dog", "0.6", "review"), ("c", "dog", "dog", "0.1", "keep")]
@@ -247,3 +251,27 @@ def test_a_whole_audit_is_applied_at_once(audited, patients, truth, tmp_path):
     given = [row["label_given"] == truth[row["patient"]] for row in rows]
     assert sum(right) > sum(given)
     assert np.mean(right) > 0.95
+
+
+cells = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufeff"), max_size=8)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(st.tuples(st.sampled_from(["cat", "dog"]), cells, st.booleans()), min_size=1, max_size=8))
+def test_apply_and_undo_give_any_table_back(tmp_path, rows):
+    path = tmp_path / "any.csv"
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream, lineterminator="\n").writerows(
+            [["kind", "remark"], *((kind, text) for kind, text, _ in rows)]
+        )
+    other = {"cat": "dog", "dog": "cat"}
+    changes = {
+        str(number): Change(kind, other[kind], "review")
+        for number, (kind, _, changed) in enumerate(rows, start=1)
+        if changed
+    }
+    before = path.read_bytes()
+    path.write_bytes(corrected_csv(path, Csv(path=path, label="kind"), changes))
+    corrected = [row["kind"] for row in lines(path)]
+    assert corrected == [other[kind] if changed else kind for kind, _, changed in rows]
+    assert reversed_csv(path, "kind") == before

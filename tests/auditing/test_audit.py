@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 import fedwinnow
@@ -114,6 +115,7 @@ def test_a_run_that_kept_nothing_in_mind_cannot_give_a_mean(tmp_path, patients):
     [
         ([], "nothing to audit was given"),
         (["--data", "digits"], "--site COLUMN"),
+        (["--data", "digits", "--partition", "iid"], "add --clients N"),
         (["--data", "digits", "--clients", "3", "--judgement", "men"], "Did you mean 'mean'"),
         (["--data", "digits", "--clients", "3", "--threshold", "2"], "above 0 and at most 1"),
         (["--data", "digits", "--clients", "3", "--expected-false-alarms", "1"], "below 1"),
@@ -155,8 +157,6 @@ def test_the_site_column_goes_into_the_data():
 
 
 def test_no_call_is_made_where_each_would_be_too_likely_a_false_alarm():
-    import numpy as np
-
     settings = AuditSettings(Experiment(), expected_false_alarms=0.1)
     assert threshold_of(settings, np.array([0.5, 0.8])) > 1
 
@@ -166,3 +166,28 @@ def test_a_folder_that_is_no_audit_says_what_is_needed(tmp_path):
 
     with pytest.raises(DataError, match=r"no site\.json"):
         read_site(tmp_path)
+
+
+def test_hospitals_with_a_csv_and_a_folder_of_images_get_corrected_files_back(tmp_path):
+    from PIL import Image
+
+    luck = np.random.RandomState(0)
+    rows, wrong = ["image,finding,hospital"], set()
+    for number in range(120):
+        bright = number % 2
+        pixels = luck.randint(0, 60, (8, 8)).astype(np.uint8) + np.uint8(150 * bright)
+        (tmp_path / "scans").mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / "scans" / f"{number}.png")
+        if luck.rand() < 0.1:
+            wrong.add(number + 1)
+        rows.append(f"scans/{number}.png,{('dark', 'bright')[bright ^ ((number + 1) in wrong)]},h{number % 3}")
+    table = tmp_path / "findings.csv"
+    table.write_text("\n".join(rows) + "\n")
+    settings = settings_for(f"csv:path={table},label=finding,image=image", site="hospital", **QUICK)
+    perform(settings, tmp_path / "x", Manner())
+    assert len(list((tmp_path / "x" / "h0" / "previews").iterdir())) == 40
+    with pytest.raises(SystemExit) as ended:
+        main(["apply", str(tmp_path / "x"), "--accept-above", "0.5", "--out", str(tmp_path / "new.csv")])
+    assert ended.value.code == 0
+    changed = {n for n, row in enumerate(lines(tmp_path / "new.csv"), 1) if row["finding"] != row["label_given"]}
+    assert changed == wrong

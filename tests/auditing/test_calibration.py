@@ -35,6 +35,10 @@ def test_the_share_of_wrong_labels_is_how_far_the_planted_ones_fit_under_the_oth
     assert wrong_share(bins(p2=5, p4=5), bins(m4=80, p2=10, p4=10)) == pytest.approx(0.2)
 
 
+def test_planted_labels_that_are_all_alike_are_compared_in_their_own_bin():
+    assert wrong_share(bins(p4=20), bins(m4=90, p4=10)) == pytest.approx(0.1)
+
+
 def test_a_bin_of_right_and_wrong_labels_is_divided():
     # At 2: 10 wrong ones (half of the 20) and 10 right ones, so p_wrong is one half there.
     found = calibrate(bins(p2=5, p4=5), bins(m4=70, p2=20, p4=10))

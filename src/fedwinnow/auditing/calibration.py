@@ -20,7 +20,9 @@ from fedwinnow.randomness import Floats
 
 EDGES = np.arange(-30.0, 30.25, 0.5)  # of the bins; the outermost take everything beyond
 MIDDLES = (EDGES[1:] + EDGES[:-1]) / 2
-TAIL = (0.4, 0.9)  # the share of planted labels above a score at which the share of wrong labels is read off
+# The shares of planted labels above a score at which the share of wrong labels is read off: a mean over each band, so
+# that luck in one bin does not decide.
+BANDS = ((0.3, 0.5), (0.5, 0.7), (0.7, 0.9))
 FEWEST_PLANTED = 20  # below this a self-test says nothing
 
 
@@ -50,10 +52,11 @@ def wrong_share(planted: Floats, others: Floats) -> float:
     """
     above = np.cumsum(planted[::-1])[::-1] / planted.sum()
     others_above = np.cumsum(others[::-1])[::-1] / others.sum()
-    usable = (above >= TAIL[0]) & (above <= TAIL[1])
-    if not usable.any():
-        usable = above >= TAIL[0]
-    return float(np.clip((others_above[usable] / above[usable]).min(), 0.0, 1.0))
+    ratio_above = others_above / np.maximum(above, 1e-12)
+    bands = [(above >= low) & (above <= high) for low, high in BANDS]
+    means = [float(ratio_above[band].mean()) for band in bands if band.any()]
+    # Where all planted labels lie in one bin, no band has any: then the bin itself is all there is.
+    return float(np.clip(min(means, default=float(ratio_above[above > 0][-1])), 0.0, 1.0))
 
 
 def calibrate(planted: Floats, others: Floats) -> Calibration:

@@ -98,31 +98,26 @@ def audit(
     `out` nothing is left on disk.
     """
     choices = {"threshold": threshold, "expected_false_alarms": expected_false_alarms, "self_test": self_test}
-    table: Table | None = None
-    columns: tuple[str, ...] = ()
-    index: Any = None
+    manner = Manner(backend, device)
     if run is not None:
-        made = settings_of_run(Path(run), judgement, choices)
-    else:
-        if is_frame(x):
-            data, table, columns, index = from_frame(x, labels, sites, ids)
-        elif x is not None:
-            data = from_arrays(x, labels, sites=sites, ids=ids)
-        if data is None:
-            raise UsageError("nothing to audit was given; allowed: x and labels, data=, or run=.")
-        values = {**TRAINING, **settings}
-        made = settings_for(data, site=site, clients=clients, judgement=judgement, choices=choices, **values)
-    result = carried_out(made, out, Manner(backend, device), table, columns, index)
-    return result.frame() if index is not None else result
+        return carried_out(settings_of_run(Path(run), judgement, choices), out, manner)
+    frame = from_frame(x, labels, sites, ids) if is_frame(x) else None
+    if x is not None:
+        data = from_arrays(x, labels, sites=sites, ids=ids) if frame is None else frame[0]
+    if data is None:
+        raise UsageError("nothing to audit was given; allowed: x and labels, data=, or run=.")
+    values = {**TRAINING, **settings}
+    made = settings_for(data, site=site, clients=clients, judgement=judgement, choices=choices, **values)
+    return carried_out(made, out, manner) if frame is None else carried_out(made, out, manner, *frame[1:]).frame()
 
 
 def carried_out(
     made: AuditSettings,
     out: str | Path | None,
     manner: Manner,
-    table: Table | None,
-    columns: tuple[str, ...],
-    index: Any,
+    table: Table | None = None,
+    columns: tuple[str, ...] = (),
+    index: Any = None,
 ) -> AuditResult:
     """The audit in its folder, or in one that is gone afterwards."""
     if out is not None:

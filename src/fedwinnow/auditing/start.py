@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from fedwinnow.auditing.audit import DEFAULT_JUDGEMENT, AuditSettings, without_test_part
-from fedwinnow.config import read_config
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load, understood
 from fedwinnow.data.source import Source
@@ -45,8 +44,8 @@ def settings_for(
 ) -> AuditSettings:
     """The settings of an audit that trains by itself; `choices` are those of the audit, `others` of its training."""
     dataset = data if isinstance(data, Dataset) else load_data(with_site_column(data, site))
-    if partition is None:
-        partition = partition_of(dataset, clients)
+    if partition is None or clients is None:
+        partition = partition_of(dataset, clients, partition)
     experiment = Experiment(data=dataset, clients=clients or 1, partition=partition, **others)
     return AuditSettings(without_test_part(experiment), judgement or DEFAULT_JUDGEMENT, **(choices or {}))
 
@@ -56,10 +55,12 @@ def load_data(data: str | Path | dict[str, Any] | Source) -> Dataset:
     return load(data)
 
 
-def partition_of(dataset: Dataset, clients: int | None) -> str:
+def partition_of(dataset: Dataset, clients: int | None, asked: Any) -> str:
     """Who holds what: the data says it, or it is dealt out to so many sites for a trial."""
     if clients is not None:
         return "iid"
+    if str(asked) not in ("None", "column"):
+        raise UsageError(f"--partition {asked} deals the samples out; add --clients N to say to how many sites.")
     if dataset.train.sites is None:
         raise UsageError(
             f"nobody says which site holds which sample of {dataset.name}. Give --site COLUMN for a table, or "
@@ -70,9 +71,12 @@ def partition_of(dataset: Dataset, clients: int | None) -> str:
 
 def settings_of_run(folder: Path, judgement: str | None, choices: dict[str, Any]) -> AuditSettings:
     """The settings of an audit by the model of a run."""
-    from fedwinnow.commands.run import Run
-
-    if not (folder / "config.toml").exists():
+    path = folder / "config.toml"
+    if not path.exists():
         raise DataError(f"--run {folder}: not a run folder (it has no config.toml).")
-    experiment = Run(**read_config(folder / "config.toml", Run)).experiment()
-    return AuditSettings(dataclasses.replace(experiment), judgement or RUN_JUDGEMENT, run=folder, **choices)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        experiment = Experiment(**{**table, "scene": Path(table["scene"]) if "scene" in table else None})
+    except (OSError, ValueError, TypeError) as problem:
+        raise DataError(f"{path}: not the settings of a run ({problem}).") from None
+    return AuditSettings(experiment, judgement or RUN_JUDGEMENT, run=folder, **choices)

@@ -17,6 +17,7 @@ from fedwinnow.experiment.prepare import Stage, prepare, restricted
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import KEPT
 from fedwinnow.federation.judgement import Judgement
+from fedwinnow.federation.method import Method
 from fedwinnow.federation.payload import Payload
 from fedwinnow.methods.find import find_method
 from fedwinnow.randomness import Floats, Integers, permutation
@@ -47,13 +48,23 @@ def prepare_audit(experiment: Experiment, judgement: Judgement, scene: Scene | N
     With a prior, plain cross-entropy gives way to the loss that knows the prior.
     """
     method = find_method(experiment.method)
-    if "pooled_data" in method.needs:
-        raise UsageError(f"method '{method.name}' pools the data of all sites, which an audit must not do.")
-    if "truth" in method.needs:
-        raise UsageError(f"method '{method.name}' is told which labels are right, so it cannot find that out.")
+    check_judge(method)
     if judgement.prior and method.loss == PLAIN_LOSS:
         method = dataclasses.replace(method, loss="logit_adjustment")
     return prepare(dataclasses.replace(experiment, method=method), scene)
+
+
+def check_judge(method: Method) -> None:
+    """Refuse methods that need what the sites of an audit do not have."""
+    reasons = {
+        "pooled_data": "pools the data of all sites, which an audit must not do",
+        "truth": "is told which labels are right, so it cannot find that out",
+        "trusted_data": "needs samples whose labels are known to be right, and an audit has none",
+        "public_data": "needs public samples, and an audit has none",
+    }
+    for need in method.needed():
+        if need in reasons:
+            raise UsageError(f"method '{method.name}' {reasons[need]}. Choose another --method.")
 
 
 def train_and_judge(
@@ -72,6 +83,7 @@ def train_and_judge(
 
 def judge_run(stage: Stage, folder: Path, judgement: Judgement, manner: Manner) -> Judged:
     """Let the model of a finished run judge."""
+    check_judge(stage.method)
     if judgement.federations > 1:
         raise UsageError(f"--judgement {judgement} trains two halves of the federation, so it cannot take --run.")
     manner = dataclasses.replace(manner, judgement=str(judgement))

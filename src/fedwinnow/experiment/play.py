@@ -90,6 +90,13 @@ def play_stage(stage: Stage, folder: RunFolder, manner: Manner, watchers: tuple[
     return player.play()
 
 
+def setup_of(experiment: Experiment, manner: Manner) -> Setup:
+    """What every host of a run must agree on."""
+    device, every = str(choose_device(manner.device)), experiment.memorisation_every
+    training = experiment.training()
+    return Setup(experiment.model, training, experiment.seed, experiment.rounds, device, every, manner.judgement)
+
+
 def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
     """A function that draws initial weights for a model beside the first; apart, so that no sample is in its reach."""
 
@@ -116,17 +123,7 @@ class Player:
     def __init__(self, stage: Stage, folder: RunFolder, manner: Manner, watchers: tuple[Watcher, ...]) -> None:
         self.stage, self.folder, self.manner, self.watchers = stage, folder, manner, watchers
         experiment = stage.experiment
-        device = str(choose_device(manner.device))
-        every = experiment.memorisation_every
-        setup = Setup(
-            experiment.model,
-            experiment.training(),
-            experiment.seed,
-            experiment.rounds,
-            device,
-            every,
-            manner.judgement,
-        )
+        setup = setup_of(experiment, manner)
         on_server = dataclasses.replace(setup, device="cpu")
         model = new_model(stage.sites.shape, on_server)
         self.server = Server(
