@@ -30,6 +30,7 @@ FAMILIES = {
     "models": ("model", "models", "fedwinnow.models"),
     "methods": ("method", "methods", "fedwinnow.methods"),
     "losses": ("loss", "parts/losses.py", "fedwinnow.losses"),
+    "aggregators": ("aggregator", "parts/aggregators.py", "fedwinnow.aggregators"),
     "optimizers": ("optimizer", "parts/optimizers.py", "fedwinnow.optimizers"),
 }
 

@@ -37,6 +37,10 @@ COMMANDS = {
     "models": ("fedwinnow.commands.parts:Models", "the models, with every option"),
     "methods": ("fedwinnow.commands.methods:Methods", "the methods: needs, exposure, options, citation"),
     "losses": ("fedwinnow.commands.parts:Losses", "the losses, with every option"),
+    "aggregators": (
+        "fedwinnow.commands.parts:Aggregators",
+        "the rules that make one model of many, with every option",
+    ),
     "optimizers": ("fedwinnow.commands.parts:Optimizers", "the optimisers, with every option"),
     "configs": ("fedwinnow.commands.configs:Configs", "the papers' set-ups, for run --config NAME"),
     "doctor": ("fedwinnow.commands.doctor:Doctor", "checks the installation, data and device, says what to do"),
@@ -107,7 +111,7 @@ def parse(command_class: type[Command], name: str, flags: list[str]) -> Command:
     """Flags into a command; a config file, where one is named, gives the defaults."""
     import tyro
 
-    from fedwinnow.config import with_config
+    from fedwinnow.config import keep_options, with_config
 
     default, flags = with_config(command_class, flags)
     made: Command = tyro.cli(
@@ -117,7 +121,7 @@ def parse(command_class: type[Command], name: str, flags: list[str]) -> Command:
         default=default,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-    return made
+    return made if default is None else keep_options(default, made)
 
 
 def overview() -> str:

@@ -26,6 +26,7 @@ CASES = {
     "mixup lenet": {"method": "mixup", "model": "lenet", "drop_last": True},
     "batch normalisation": {"model": "{material}/own_models.py:normalised"},
     "local batch normalisation": {"model": "{material}/own_models.py:normalised", "batch_norm": "local"},
+    "all models at once": {"model": "{material}/own_models.py:normalised", "method": "geometric_median"},
     "dropout": {"model": "{material}/own_models.py:dropping"},
     "state, two exchanges, delays": {"method": "{material}/two_questions.py:delay=0.02", "model": "mlp", "rounds": 3},
 }

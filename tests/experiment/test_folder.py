@@ -146,18 +146,6 @@ def test_the_hold_out_is_noisy_and_nobody_trains_on_it():
     assert len(scene.given) == len(trained) + len(held_out)
 
 
-def test_trusted_samples_are_taken_from_the_test_part():
-    data = toy_data()
-    stage = prepare(Experiment(data=data, trusted=0.25, **TINY))
-    samples, labels = stage.trusted
-    assert len(samples) == len(labels) == 15
-    assert len(stage.labels["test"]) == 45
-    rest = set(map(bytes, stage.parts["test"].array))
-    mine = set(map(bytes, samples.numpy()))
-    assert not rest & mine
-    assert rest | mine == set(map(bytes, data.test.features.array))
-
-
 # --- the config -----------------------------------------------------------------------------------------------------
 
 
@@ -175,6 +163,7 @@ def test_the_folders_config_gives_the_same_run_again(tmp_path, method, capsys):
         "kind": method,
         "loss": "cross_entropy",
         "mixup": 0.0,
+        "aggregate": "mean",
         "pace": "slow",
         "limit": "none",
     }

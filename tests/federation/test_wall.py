@@ -78,7 +78,7 @@ def leaks(scene: Scene, *start: object) -> list[str]:
 
 def spied(folder: Path, monkeypatch: pytest.MonkeyPatch, method: str, look) -> Player:
     """Play a round, and let `look` see everything that a method is handed while the round goes on."""
-    player = ready(folder, method=method, noise="constant:rate=0.5", validation=0.2)
+    player = ready(folder, method=method, noise="constant:rate=0.5", validation=0.2, trusted=0.3, public=0.2)
     train, merge = Method.train, Method.merge
 
     def watched_train(self, client, got):

@@ -18,7 +18,7 @@ NEEDS = {
     "pooled_data": "NOT FEDERATED: all samples are in one place; a reference",
     "all_clients": "every client must answer",
     "trusted_data": "trusted samples on the server (--trusted)",
-    "public_data": "public samples that every site and the server have",
+    "public_data": "samples without labels that every site and the server have (--public)",
 }
 MARKS = {"truth": "the truth ([red]CHEATS[/])", "pooled_data": "all data in one place ([red]NOT FEDERATED[/])"}
 

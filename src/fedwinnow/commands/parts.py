@@ -132,6 +132,13 @@ class Losses(Catalogue):
 
 
 @dataclass
+class Aggregators(Catalogue):
+    """The aggregators: any method that averages models takes one with aggregate=NAME."""
+
+    family: ClassVar[str] = "aggregators"
+
+
+@dataclass
 class Optimizers(Catalogue):
     """The optimisers of local training."""
 

@@ -18,7 +18,7 @@ class Run(Flags):
     """Train a federation on a scene and measure it.
 
     Every part is written name:key=value,key=value; `fedwinnow methods`, `data`, `partitions`, `noises`, `models`,
-    `losses` and `optimizers` list them with all their options.
+    `losses`, `aggregators` and `optimizers` list them with all their options.
     """
 
     data: str = "digits"
@@ -54,7 +54,7 @@ class Run(Flags):
     out: Path | None = None
     """The run folder; none: runs/<method>-<data>-<seed>."""
     config: Path | None = None
-    """A TOML file with the same names, or one of `fedwinnow configs`; flags win over it."""
+    """A TOML file with the same names, or one of `fedwinnow configs`; flags win over it, option by option."""
     resume: bool = False
     """Continue a run that was interrupted, or a finished one with more --rounds."""
     test: float = 0.2
@@ -62,7 +62,9 @@ class Run(Flags):
     validation: float = 0.0
     """The share of every client's samples held out, labels as given, to choose a round by."""
     trusted: float = 0.0
-    """The share of the test part that the server may use, for methods that need it."""
+    """Samples with right labels for the server: a share of the test part (0.2), or so many of its samples (200)."""
+    public: str | None = None
+    """Samples without labels for everybody: a share or a number, as above, or the name of other data (cifar100)."""
     eval_every: int = 1
     """Measure on the test part every so many rounds."""
     memorisation_every: int = 0

@@ -37,7 +37,7 @@ def estimate(stage: Stage, rounds: int, backend: str = "serial", device: str | N
         step, scoring = seconds_per_step(stage, client), seconds_per_sample(client)
     batches = float(np.ceil(held / experiment.batch_size).mean())
     training = participants(experiment.participation, len(sizes), len(held)) * experiment.epochs * batches * step
-    tested = sum(len(part) for part in stage.parts.values()) / experiment.eval_every
+    tested = sum(len(labels) for labels in stage.labels.values()) / experiment.eval_every
     verdicts = 2 * len(stage.judged.given)  # every sample is judged and predicted once
     return (rounds * (training + tested * scoring) + verdicts * scoring) / workers_of(backend, host)
 

@@ -5,25 +5,30 @@ from __future__ import annotations
 import copy
 import dataclasses
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from fedwinnow.backends.choose import make_backend
 from fedwinnow.device import choose_device
-from fedwinnow.errors import FedwinnowError, RunError, UsageError
+from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError
 from fedwinnow.experiment.prepare import Stage, prepare
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import clients_table, config_of, environment, peak_memory, summarise
-from fedwinnow.federation.host import Host, Setup, new_model
+from fedwinnow.federation.bench import Bench
+from fedwinnow.federation.host import Host, Setup, new_bench, new_model
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.rounds import Faults, Federation, Tally
 from fedwinnow.federation.server import Server
 from fedwinnow.metrics.evaluation import Evaluation
+from fedwinnow.models.shape import Shape
+from fedwinnow.randomness import stream_key
 from fedwinnow.report.html import write_report
 from fedwinnow.scene.files import save_arrays, save_description
 from fedwinnow.store import RunFolder
@@ -79,6 +84,26 @@ def play(experiment: Experiment, out: Path, manner: Manner, watchers: tuple[Watc
         return player.play()
 
 
+def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
+    """A function that draws initial weights for a model beside the first; apart, so that no sample is in its reach."""
+
+    def fresh(number: int) -> Payload:
+        seed = stream_key(setup.seed, "further model", number) & (2**62 - 1)
+        return new_model(shape, dataclasses.replace(setup, seed=seed)).payload()
+
+    return fresh
+
+
+def bench_of(stage: Stage, setup: Setup, purpose: str) -> Bench | None:
+    """What the server has of samples for this purpose: trusted ones with their labels, or public ones; if any."""
+    features = stage.aside.trusted if purpose == "trusted" else stage.aside.public
+    if features is None:
+        return None
+    labels = stage.aside.trusted_labels if purpose == "trusted" else None
+    known = None if labels is None else torch.from_numpy(labels)
+    return new_bench(purpose, features, known, stage.sites, setup)
+
+
 class Player:
     """One process's work on one run."""
 
@@ -88,7 +113,8 @@ class Player:
         device = str(choose_device(manner.device))
         every = experiment.memorisation_every
         setup = Setup(experiment.model, experiment.training(), experiment.seed, experiment.rounds, device, every)
-        model = new_model(stage.sites.shape, dataclasses.replace(setup, device="cpu"))
+        on_server = dataclasses.replace(setup, device="cpu")
+        model = new_model(stage.sites.shape, on_server)
         self.server = Server(
             clients=stage.sites.holdings.clients,
             available=tuple(np.flatnonzero(stage.sites.holdings.sizes).tolist()),
@@ -98,8 +124,10 @@ class Player:
             classes=stage.sites.shape.classes,
             weights=model.payload(),
             model=model,
-            trusted=stage.trusted,
+            trusted=bench_of(stage, setup, "trusted"),
+            public=bench_of(stage, setup, "public"),
             vault=Memory(folder.vault),
+            fresh=further_models(stage.sites.shape, on_server),
         )
         self.costs = dict.fromkeys(COSTS, 0.0)
         self.done = 0
@@ -156,6 +184,11 @@ class Player:
                 f"--rounds {self.stage.experiment.rounds} was given, but this run has played {self.done} already; "
                 f"allowed: {self.done} or more."
             )
+        if facts["set_aside"] != self.stage.aside.facts:
+            raise DataError(
+                f"{self.folder.path}: this run set aside {facts['set_aside']}, now it would be "
+                f"{self.stage.aside.facts}. Restore the data of --public, or start anew."
+            )
         self.costs |= facts["costs"]
         self.federation.memory.versions = {int(client): name for client, name in facts["memory"].items()}
         self.server.vault.versions = {int(client): name for client, name in facts["vault"].items()}
@@ -211,6 +244,7 @@ class Player:
             "memory": {str(client): name for client, name in sorted(self.federation.memory.versions.items())},
             "vault": {str(client): name for client, name in sorted(self.server.vault.versions.items())},
             "ledger": self.federation.ledger.entries,
+            "set_aside": self.stage.aside.facts,
         }
         if not copied:
             return self.server.weights, self.server.state, facts

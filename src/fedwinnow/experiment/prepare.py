@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from fedwinnow.data.dataset import Dataset, Features
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.data.dataset import Features
+from fedwinnow.errors import DataError
+from fedwinnow.experiment.set_aside import SetAside, set_aside
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Sites
 from fedwinnow.federation.method import Method
@@ -34,9 +34,9 @@ class Stage:
     places: Integers  # where each holding that is trained on is in the scene
     judged: Sites  # every sample of every site
     site_names: tuple[str, ...]
-    parts: dict[str, Features]  # "test" and, where asked for, "validation"
+    parts: dict[str, Features]  # "test" and, where asked for, "validation"; "public" samples have no labels
     labels: dict[str, Integers]
-    trusted: tuple[torch.Tensor, torch.Tensor] | None
+    aside: SetAside
 
 
 def prepare(experiment: Experiment) -> Stage:
@@ -54,10 +54,10 @@ def prepare(experiment: Experiment) -> Stage:
     if "pooled_data" in method.needs:
         order = np.argsort(holdings.rows, kind="stable")
         sites, names, places = pooled(sites, order), ("everybody",), places[order]
-    parts, labels = test_parts(dataset, scene, held_out)
-    trusted = take_trusted(method, parts, labels, experiment)
+    aside = set_aside(method, dataset, experiment)
+    parts, labels = scored_parts(aside, scene, held_out)
     resolved = dataclasses.replace(experiment, method=method, model=experiment.model or model_for(shape))
-    return Stage(resolved, scene, method, sites, places, judged, names, parts, labels, trusted)
+    return Stage(resolved, scene, method, sites, places, judged, names, parts, labels, aside)
 
 
 def make_scene(experiment: Experiment) -> Scene:
@@ -102,36 +102,17 @@ def pooled(sites: Sites, order: Integers) -> Sites:
     return dataclasses.replace(sites, holdings=holdings, given=sites.given[order])
 
 
-def test_parts(
-    dataset: Dataset, scene: Scene, held_out: np.ndarray[Any, np.dtype[np.bool_]]
+def scored_parts(
+    aside: SetAside, scene: Scene, held_out: np.ndarray[Any, np.dtype[np.bool_]]
 ) -> tuple[dict[str, Features], dict[str, Integers]]:
     """The samples that belong to no client, and their labels: true ones for the test, given ones for validation."""
     parts: dict[str, Features] = {}
     labels: dict[str, Integers] = {}
-    if dataset.test is not None:
-        parts["test"] = dataset.test.features
-        labels["test"] = dataset.test.labels if dataset.test.true is None else dataset.test.true
+    if aside.test is not None and aside.test_labels is not None:
+        parts["test"], labels["test"] = aside.test, aside.test_labels
     if held_out.any():
-        parts["validation"] = dataset.train.features.subset(scene.holdings.rows[held_out])
+        parts["validation"] = scene.dataset.train.features.subset(scene.holdings.rows[held_out])
         labels["validation"] = scene.given[held_out]
+    if aside.public is not None:
+        parts["public"] = aside.public
     return parts, labels
-
-
-def take_trusted(
-    method: Method, parts: dict[str, Features], labels: dict[str, Integers], experiment: Experiment
-) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Move a share of the test part to the server, for methods that need trusted samples there."""
-    if experiment.trusted == 0:
-        if "trusted_data" in method.needs:
-            raise UsageError(f"method '{method.name}' needs trusted samples on the server; add --trusted 0.2.")
-        return None
-    if "test" not in parts:
-        raise UsageError("--trusted takes its samples from the test part, but there is none; add --test 0.2.")
-    count = len(labels["test"])
-    luck = uniforms(experiment.seed, "trusted", 0, np.arange(count))
-    order = np.argsort(luck, kind="stable")
-    chosen, rest = np.split(order, [int(experiment.trusted * count)])
-    samples = torch.from_numpy(parts["test"].take(np.sort(chosen)))
-    known = torch.from_numpy(labels["test"][np.sort(chosen)])
-    parts["test"], labels["test"] = parts["test"].subset(np.sort(rest)), labels["test"][np.sort(rest)]
-    return samples, known

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.training import BatchNorm, Training, Views
+
+AMOUNT = "at least 0 and below 1 (a share), or a whole number of samples"
+
+
+def is_number(value: Any) -> bool:
+    """Whether a setting that may also name something is a number."""
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def is_amount(value: float) -> bool:
+    """A share, or so many."""
+    return 0 <= value < 1 or (math.isfinite(value) and value == int(value) and value >= 1)
 
 
 @dataclass(frozen=True)
@@ -22,7 +39,8 @@ class Experiment:
     scene: Path | None = None  # a saved scene instead of data, clients, partition and noise
     test: float = 0.2
     validation: float = 0.0
-    trusted: float = 0.0
+    trusted: float = 0.0  # below 1 a share of the test part, else so many of its samples
+    public: Any = None  # the same, or other data
     method: Any = "fedavg"
     model: Any = None
     participation: float = 0.25
@@ -47,7 +65,8 @@ class Experiment:
             "epochs": (self.epochs >= 0, "0 or more"),
             "batch_size": (self.batch_size >= 1, "1 or more"),
             "validation": (0 <= self.validation < 1, "at least 0 and below 1"),
-            "trusted": (0 <= self.trusted < 1, "at least 0 and below 1"),
+            "trusted": (is_amount(self.trusted), AMOUNT),
+            "public": (not is_number(self.public) or is_amount(float(self.public)), f"{AMOUNT}, or the name of data"),
             "clip": (self.clip is None or self.clip > 0, "above 0, or none"),
             "eval_every": (self.eval_every >= 1, "1 or more"),
             "memorisation_every": (self.memorisation_every >= 0, "0 or more"),

@@ -48,6 +48,7 @@ def summarise(
             "nominal_rate": or_null(scene.nominal_rate),
             "realised_rate": or_null(scene.realised_rate),
         },
+        "set_aside": stage.aside.facts,
         "last": last or scores_of(measured[-1:]),
         "last10": scores_of(measured[-10:]) if measured else last or scores_of([]),
         "best": scores_of(sorted(measured, key=lambda row: -row["accuracy"])[:1])
@@ -99,6 +100,8 @@ def config_of(stage: Stage) -> dict[str, Any]:
         value = getattr(stage.experiment, field.name)
         if field.name in ("data", "partition", "noise", "clients"):
             continue  # the scene says what they really were
+        if field.name == "public" and value is not None:
+            value = str(value)  # a number on the command line is a text
         if value is not None:
             config[field.name] = plain(value.resolve() if isinstance(value, Path) else value)
     scene = stage.scene

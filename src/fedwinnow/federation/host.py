@@ -19,6 +19,7 @@ from fedwinnow import catalogue
 from fedwinnow.data.dataset import Features
 from fedwinnow.data.tensors import InputStep
 from fedwinnow.errors import FedwinnowError
+from fedwinnow.federation.bench import NOBODY, Bench
 from fedwinnow.federation.client import Client, score, scoring_batch
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.memory import Memory
@@ -126,8 +127,8 @@ class Host:
             reply=reply,
             memory=memory,
             notes=notes,
-            forward_samples=client.forward_samples,
-            backward_samples=client.backward_samples,
+            forward_samples=sum(work.forward_samples for work in (client, client.public) if work),
+            backward_samples=sum(work.backward_samples for work in (client, client.public) if work),
             seconds=time.perf_counter() - began,
         )
 
@@ -145,7 +146,7 @@ class Host:
         seed_layers(key, self.model.device)
         state = self.memory.read(task.memory)
         self.model.own_statistics = state.get("batch_norm")
-        return Client(
+        client = Client(
             id=task.client,
             round=task.round,
             rounds=self.setup.rounds,
@@ -161,6 +162,10 @@ class Host:
             trained=self.used_for_training(task.client) if sites is self.judged else None,
             spare=self.spares.fresh(self.model.own_statistics),
         )
+        if "public" in self.parts:
+            nothing = torch.full((len(self.parts["public"]),), NOBODY, device=self.model.device)
+            client.public = replace(client, features=self.parts["public"], given=nothing, state={}, trained=None)
+        return client
 
     def recited(self, task: Task, reply: Payload) -> Payload:
         """What the global and the trained model say about the site's samples: for measuring a simulation only."""
@@ -227,6 +232,27 @@ class Spares:
             self.models.append(new_model(self.shape, self.setup))
         self.models[number].own_statistics = own_statistics
         return self.models[number]
+
+
+def new_bench(purpose: str, features: Features, labels: Tensor | None, sites: Sites, setup: Setup) -> Bench:
+    """Samples for the server, with a model of the run to try on them; without labels they are public."""
+    model = new_model(sites.shape, setup)
+    unknown = torch.full((len(features),), NOBODY)
+    return Bench(
+        id=NOBODY,
+        round=0,
+        rounds=setup.rounds,
+        features=features,
+        given=(unknown if labels is None else labels).to(model.device),
+        classes=sites.shape.classes,
+        model=model,
+        training=setup.training,
+        optimizer=cast(Optimizer, catalogue.make("optimizers", setup.training.optimizer)),
+        input_step=InputStep(sites.shape.kind, sites.mean, sites.std, setup.device),
+        generator=torch.Generator(),
+        purpose=purpose,
+        seed=setup.seed,
+    )
 
 
 def new_model(shape: Shape, setup: Setup) -> FlatModel:

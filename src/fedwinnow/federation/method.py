@@ -6,6 +6,7 @@ answers on site (`train` and any other function that an exchange names). What a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,12 +16,12 @@ import torch
 from torch import Tensor
 
 from fedwinnow import catalogue
-from fedwinnow.errors import RunError
+from fedwinnow.errors import RunError, UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
 from fedwinnow.options import Part, option
-from fedwinnow.parts.aggregate import WeightedMean
+from fedwinnow.parts.aggregators import Aggregator
 from fedwinnow.parts.losses import Loss, soft
 
 Replies = Iterator[tuple[int, Payload]]
@@ -55,15 +56,29 @@ class Method(Part):
     exposes: ClassVar[dict[str, Exposure]] = {"weights": "model", "counters": "model", "samples": "client"}
     # What a run must provide: "trusted_data", "public_data", "truth" (cheats), "pooled_data" (not federated).
     needs: ClassVar[tuple[str, ...]] = ()
+    # Whether the paper says how models are merged, so that no other rule can take its place.
+    own_aggregation: ClassVar[bool] = False
     stages: ClassVar[tuple[str, ...]] = ("train",)
     citation: ClassVar[str] = ""
 
     loss: str = option("cross_entropy", "The loss of local training, for example gce:q=0.7 (see `fedwinnow losses`).")
     mixup: float = option(0.0, "Mix pairs of samples with a share from Beta(mixup, mixup); 0: no mixing.", at_least=0)
+    aggregate: str = option(
+        "mean", "How models are merged, for example trimmed_mean:share=0.2 (see `fedwinnow aggregators`)."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self.criterion  # an unknown loss is an error now, not on a client
+        if self.aggregator.name != "mean" and self.own_aggregation:
+            raise UsageError(
+                f"{self.name}: aggregate={self.aggregate} was given, but how models are merged is part of this method; "
+                f"allowed: mean. fedavg:aggregate={self.aggregate} is that rule by itself."
+            )
+
+    def needed(self) -> tuple[str, ...]:
+        """What a run must provide, with these options: `needs`, unless an option asks for more."""
+        return self.needs
 
     # --- the server's half -----------------------------------------------------------------------------------------
 
@@ -72,9 +87,14 @@ class Method(Part):
 
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
         """One round as a conversation: yield a question, get the replies, ask again or end the round."""
-        server.note(stage="train")
-        replies = yield Exchange("train", self.choose(server), lambda client: self.send(server, client))
+        stage, ask = self.question(server)
+        server.note(stage=stage)
+        replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
         self.merge(server, replies)
+
+    def question(self, server: Server) -> tuple[str, str]:
+        """The stage of this round and the function that answers on site, for methods whose stages differ in no more."""
+        return "train", "train"
 
     def choose(self, server: Server) -> Sequence[int]:
         """Who takes part."""
@@ -86,12 +106,23 @@ class Method(Part):
 
     def merge(self, server: Server, replies: Replies) -> None:
         """Make the new global model; replies stream in, always in the order of `choose`."""
-        mean = WeightedMean()
+        merged = self.aggregator.collect(server.weights, server.model.trainable)
         for client, reply in replies:
             if absent := [key for key in (*server.weights, "samples") if key not in reply]:
                 raise RunError(f"client {client}, round {server.round}: its reply has no '{absent[0]}' to average.")
-            mean.add(reply, float(reply["samples"]))
-        server.weights = mean.result()
+            merged.add(reply, float(reply["samples"]))
+        server.weights = merged.result()
+
+    def models(self, server: Server) -> Sequence[Payload]:
+        """Who answers when the federation is tested: the global model alone, or several whose answers are joined."""
+        return [server.weights]
+
+    def joined(self, answers: Sequence[Tensor]) -> Tensor:
+        """One set of logits from those of several models: the logarithm of their mean probabilities."""
+        if len(answers) == 1:
+            return answers[0]
+        stacked = torch.stack([answer.log_softmax(1) for answer in answers])
+        return torch.logsumexp(stacked, 0) - math.log(len(answers))
 
     # --- the client's half, on site --------------------------------------------------------------------------------
 
@@ -114,16 +145,19 @@ class Method(Part):
         """Which labels are wrong: by default the losses of the global model, through a mixture of two Gaussians."""
         from fedwinnow.parts.two_gaussians import fit_two_gaussians
 
-        client.model.load(got)
-        logits = client.predict()
+        logits = self.logits(client, got)
         losses = torch.nn.functional.cross_entropy(logits, client.given, reduction="none")
         mixture = fit_two_gaussians(losses)
         return Verdict(p_wrong=1.0 - mixture.p_low(losses), suggested=logits.argmax(1))
 
     def predict(self, client: Client, got: Payload) -> Payload:
         """What the global model says about the site's samples, for measuring a simulation: how much is memorised."""
+        return {"predicted": self.logits(client, got).argmax(1).cpu()}
+
+    def logits(self, client: Client, got: Payload) -> Tensor:
+        """What was received says about all samples of the site."""
         client.model.load(got)
-        return {"predicted": client.predict().argmax(1).cpu()}
+        return client.predict()
 
     # --- shared by many --------------------------------------------------------------------------------------------
 
@@ -132,6 +166,13 @@ class Method(Part):
         """The loss that was asked for."""
         made = catalogue.make("losses", self.loss)
         assert isinstance(made, Loss)
+        return made
+
+    @cached_property
+    def aggregator(self) -> Aggregator:
+        """The rule by which models are merged."""
+        made = catalogue.make("aggregators", self.aggregate)
+        assert isinstance(made, Aggregator)
         return made
 
     def mix(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

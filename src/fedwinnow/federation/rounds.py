@@ -71,8 +71,7 @@ class Federation:
     def play_round(self, number: int) -> Tally:
         """One round; the server's weights and state, and the clients' memories, are then those of its end."""
         began = time.perf_counter()
-        self.server.round = number
-        self.server.notes = {}
+        self.server.begin(number)
         tally = Tally()
         try:
             self.converse(tally)
@@ -83,6 +82,7 @@ class Federation:
                 f"round {number}, the server's half of {self.method.name}: {type(problem).__name__}: {problem}.\n"
                 f"{traceback.format_exc()}"
             ) from problem
+        self.server.end()
         tally.participants.sort()
         tally.seconds = time.perf_counter() - began
         return tally

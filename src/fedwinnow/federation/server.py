@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedwinnow.federation.bench import Bench
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.payload import Payload
@@ -32,10 +33,31 @@ class Server:
     round: int = 0  # 1, 2, ... while a round is played
     exchange: int = 0  # 0, 1, ... within the round
     state: Payload = field(default_factory=dict)  # the method's memory; it is in the checkpoint
-    trusted: tuple[torch.Tensor, torch.Tensor] | None = None  # stored samples and labels, where the user gave some
+    trusted: Bench | None = None  # samples with right labels, where the user gave some
+    public: Bench | None = None  # samples without labels, which every client has too
     vault: Memory = field(default_factory=lambda: Memory(Path("vault")))  # what it keeps of each client, on disk
     kept: dict[int, str | None] = field(default_factory=dict)  # versions in the vault, from the exchange that goes on
+    # Initial weights of a further model, by number: another draw than the first, unless the model comes with weights
+    fresh: Callable[[int], Payload] | None = None
     notes: dict[str, Any] = field(default_factory=dict)  # goes into this round's line of rounds.jsonl
+
+    def begin(self, round_number: int) -> None:
+        """A new round."""
+        self.round, self.notes = round_number, {}
+        for bench in self.benches:
+            bench.begin(round_number)
+
+    def end(self) -> None:
+        """The round is over: what was computed here is stated, apart from what clients computed."""
+        forward = sum(bench.forward_samples for bench in self.benches)
+        backward = sum(bench.backward_samples for bench in self.benches)
+        if forward:
+            self.note(server_forward_samples=forward, server_backward_samples=backward)
+
+    @property
+    def benches(self) -> list[Bench]:
+        """The samples that the server has."""
+        return [bench for bench in (self.trusted, self.public) if bench is not None]
 
     @property
     def per_round(self) -> int:

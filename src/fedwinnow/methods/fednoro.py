@@ -47,6 +47,7 @@ class FedNoRo(Method):
     name: ClassVar[str] = "fednoro"
     citation: ClassVar[str] = "Wu et al., FedNoRo: Towards Noise-Robust Federated Learning, IJCAI 2023"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "robust")
+    own_aggregation: ClassVar[bool] = True
     exposes: ClassVar[dict[str, Exposure]] = {
         "weights": "model",
         "counters": "model",

@@ -34,19 +34,25 @@ class Evaluation:
         return tuple(np.flatnonzero(self.scene.holdings.sizes).tolist())
 
     def scores(self, federation: Federation, part: str) -> dict[str, Any] | None:
-        """Task scores of the global model on the test part or the noisy hold-out; None where there is none."""
+        """Task scores of what the method answers on the test part or the noisy hold-out; None where there is none."""
         labels = self.labels.get(part)
         if labels is None or not len(labels):
             return None
-        logits = federation.backend.score(part, federation.server.weights, len(labels))
-        return task.from_logits(logits.numpy(), labels)
+        models = federation.method.models(federation.server)
+        answers = [federation.backend.score(part, model, len(labels)) for model in models]
+        scores = task.from_logits(federation.method.joined(answers).numpy(), labels)
+        if len(answers) > 1:
+            scores["each_accuracy"] = [
+                share(count(answer.argmax(1).numpy() == labels), len(labels)) for answer in answers
+            ]
+        return scores
 
     def round(self, federation: Federation) -> dict[str, Any]:
         """What is measured after a round: the test scores, and on the noisy hold-out the accuracy."""
         test = self.scores(federation, "test")
         row = {name: None if test is None else test[name] for name in (*SCORES, "loss")}
-        if test is not None and "top5" in test:
-            row["top5"] = test["top5"]
+        if test is not None:
+            row |= {name: test[name] for name in ("top5", "each_accuracy") if name in test}
         held_out = self.scores(federation, "validation")
         if held_out is not None:
             row["validation_accuracy"] = held_out["accuracy"]
