@@ -27,6 +27,9 @@ COMMANDS = {
     "scene draw": ("fedwinnow.commands.scene:Draw", "a scene as pictures: bubbles, transitions, rates"),
     "scene export": ("fedwinnow.commands.scene:Export", "arrays `client` and `given` for other programs"),
     "scene import": ("fedwinnow.commands.scene:Import", "a scene that was made elsewhere"),
+    "paper list": ("fedwinnow.commands.paper:List", "the papers' tables as recipes, by name"),
+    "paper run": ("fedwinnow.commands.paper:Run", "make a paper's table again, in full or as a miniature"),
+    "paper table": ("fedwinnow.commands.paper:Table", "a paper's table from its runs, the paper's numbers beside ours"),
     "detection": (
         "fedwinnow.commands.detection:Detection",
         "noisy clients of a run told apart by many mixtures, scored",

@@ -75,7 +75,7 @@ class Sweep(Run):
             console.print("\ninterrupted; the same command continues where it stopped")
             return 130
         self.emit([outcome.as_value() for outcome in swept.outcomes])
-        return report(swept, console)
+        return report(swept, console, f"fedwinnow table {swept.out}")
 
     def make_plan(self) -> Plan:
         """The plan that flags or file describe."""
@@ -157,14 +157,14 @@ def tell(outcome: Outcome, clock: Clock, console: Console) -> None:
     )
 
 
-def report(swept: Swept, console: Console) -> int:
-    """What became of the sweep; 4 where a run failed."""
+def report(swept: Swept, console: Console, following: str) -> int:
+    """What became of the sweep and what to do next; 4 where a run failed."""
     import sys
 
     counts = {name: sum(one.status == name for one in swept.outcomes) for name in ("finished", "skipped", "failed")}
     console.print(
         f"{counts['finished']} finished, {counts['skipped']} were finished before, {counts['failed']} failed; "
-        f"now: fedwinnow table {swept.out}",
+        f"now: {following}",
         markup=False,
         soft_wrap=True,
     )
