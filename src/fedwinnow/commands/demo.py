@@ -13,7 +13,7 @@ from fedwinnow.commands.common import Flags
 if TYPE_CHECKING:
     from rich.console import Console
 
-METHODS = ("fedavg", "fedcorr")
+METHODS = ("fedavg", "fednoro")
 AUDIT_ROUNDS = 20
 
 
@@ -85,7 +85,14 @@ class Demo(Flags):
         from fedwinnow.experiment.play import Manner, play
         from fedwinnow.experiment.settings import Experiment
 
-        experiment = Experiment(scene=self.out, method=method, rounds=self.rounds, participation=0.5, epochs=3, seed=0)
+        experiment = Experiment(
+            scene=self.out,
+            method=method,
+            rounds=self.rounds,
+            participation=0.5,
+            epochs=3,
+            optimizer="sgd:lr=0.03,momentum=0.9",
+        )
         with Bar(console) as bar:
             return play(experiment, self.out / method, Manner(resume=True), (bar,))
 
