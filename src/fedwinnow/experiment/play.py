@@ -15,7 +15,7 @@ import torch
 from fedwinnow.backends.choose import make_backend
 from fedwinnow.device import choose_device
 from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError
-from fedwinnow.experiment.prepare import Stage, prepare
+from fedwinnow.experiment.prepare import Stage, prepare, setup_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import clients_table, config_of, environment, peak_memory, summarise
 from fedwinnow.federation.bench import Bench
@@ -98,8 +98,7 @@ class Player:
         self.stage, self.folder, self.manner, self.watchers = stage, folder, manner, watchers
         experiment = stage.experiment
         device = str(choose_device(manner.device))
-        every = experiment.memorisation_every
-        setup = Setup(experiment.model, experiment.training(), experiment.seed, experiment.rounds, device, every)
+        setup = setup_of(experiment, device)
         model = new_model(stage.sites.shape, dataclasses.replace(setup, device="cpu"))
         self.server = Server(
             clients=stage.sites.holdings.clients,

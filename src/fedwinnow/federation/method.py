@@ -57,6 +57,8 @@ class Method(Part):
     needs: ClassVar[tuple[str, ...]] = ()
     # Whether the paper says how models are merged, so that no other rule can take its place.
     own_aggregation: ClassVar[bool] = False
+    # Whether every client keeps a model of its own, perhaps of another architecture, and there is no global one.
+    own_models: ClassVar[bool] = False
     stages: ClassVar[tuple[str, ...]] = ("train",)
     citation: ClassVar[str] = ""
 
@@ -115,6 +117,11 @@ class Method(Part):
         client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got))
         return self.reply(client)
 
+    def load(self, client: Client, got: Payload) -> None:
+        """Put the model that is judged and measured into `client.model`: the global one, or the client's own."""
+        if not self.own_models:  # else it is there already
+            client.model.load(got)
+
     def objective(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload) -> Tensor:
         """The loss of one batch; most methods that change only the loss override only this."""
         x, target = self.mix(client, x, y)
@@ -128,7 +135,7 @@ class Method(Part):
         """Which labels are wrong: by default the losses of the global model, through a mixture of two Gaussians."""
         from fedwinnow.parts.two_gaussians import fit_two_gaussians
 
-        client.model.load(got)
+        self.load(client, got)
         logits = client.predict()
         losses = torch.nn.functional.cross_entropy(logits, client.given, reduction="none")
         mixture = fit_two_gaussians(losses)
@@ -136,7 +143,7 @@ class Method(Part):
 
     def predict(self, client: Client, got: Payload) -> Payload:
         """What the global model says about the site's samples, for measuring a simulation: how much is memorised."""
-        client.model.load(got)
+        self.load(client, got)
         return {"predicted": client.predict().argmax(1).cpu()}
 
     # --- shared by many --------------------------------------------------------------------------------------------

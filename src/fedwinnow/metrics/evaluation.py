@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedwinnow.errors import RunError
+from fedwinnow.federation.host import SCORE
 from fedwinnow.federation.rounds import Federation, Tally
 from fedwinnow.metrics import detection, memorisation, task
 from fedwinnow.metrics.defined import count, mean_of, share
@@ -34,10 +35,16 @@ class Evaluation:
         return tuple(np.flatnonzero(self.scene.holdings.sizes).tolist())
 
     def scores(self, federation: Federation, part: str) -> dict[str, Any] | None:
-        """Task scores of the global model on the test part or the noisy hold-out; None where there is none."""
+        """Task scores on the test part or the noisy hold-out; None where there is none.
+
+        They are those of the global model; where every client has a model of its own, the mean of all of them.
+        """
         labels = self.labels.get(part)
         if labels is None or not len(labels):
             return None
+        if federation.method.own_models:
+            replies = federation.ask_all(f"{SCORE}{part}", self.everybody)
+            return task.of_several([reply["logits"].numpy() for _, reply in replies], labels)
         logits = federation.backend.score(part, federation.server.weights, len(labels))
         return task.from_logits(logits.numpy(), labels)
 
@@ -45,8 +52,9 @@ class Evaluation:
         """What is measured after a round: the test scores, and on the noisy hold-out the accuracy."""
         test = self.scores(federation, "test")
         row = {name: None if test is None else test[name] for name in (*SCORES, "loss")}
-        if test is not None and "top5" in test:
-            row["top5"] = test["top5"]
+        for name in ("top5", "ensemble_accuracy"):
+            if test is not None and name in test:
+                row[name] = test[name]
         held_out = self.scores(federation, "validation")
         if held_out is not None:
             row["validation_accuracy"] = held_out["accuracy"]
