@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedwinnow.cli import parse
+from fedwinnow.commands.run import Run
 from fedwinnow.commands.scene import Make, Show
 from fedwinnow.config import read_config
 from fedwinnow.errors import DataError, UsageError
@@ -141,3 +143,27 @@ def test_a_command_without_a_config_has_no_such_flag(capsys):
         parse(Show, "scene show", ["--config", "a"])
     assert ended.value.code == 2
     assert "--config" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("of_file", "of_flag", "together"),
+    [
+        ("feddiv:passes=5,eta=0", "feddiv:preset=code", "feddiv:passes=5,eta=0,preset=code"),
+        ("feddiv:passes=5,eta=0", "feddiv:eta=1", "feddiv:passes=5,eta=1"),
+        ("feddiv:passes=5", "feddiv", "feddiv:passes=5"),
+        ("feddiv:passes=5", "fedavg", "fedavg"),
+        ("csv:path=a.csv,label=x", "csv:path='b, c.csv'", 'csv:path="b, c.csv",label=x'),
+        ("feddiv:passes=5", "./feddiv.py:build", "./feddiv.py:build"),
+    ],
+)
+def test_a_flag_changes_only_the_options_it_names(file, of_file, of_flag, together):
+    path = file(f'method = "{of_file}"')
+    assert parse(Run, "run", ["--config", str(path), "--method", of_flag]).method == together
+
+
+def test_a_set_up_of_a_paper_with_two_changes_is_changed_in_two_places():
+    usual = parse(Run, "run", ["--config", "feddiv/cifar10"]).experiment()
+    other = parse(
+        Run, "run", ["--config", "feddiv/cifar10", "--rounds", "5", "--method", "feddiv:preset=code"]
+    ).experiment()
+    assert other == replace(usual, rounds=5, method=f"{usual.method},preset=code")

@@ -72,7 +72,7 @@ def test_the_papers_numbers(method, data):
 
 def test_flags_win_over_a_shipped_set_up():
     run = command("--config", "feddiv/cifar10", "--rounds", "5", "--method", "feddiv:preset=code")
-    assert (run.rounds, run.method) == (5, "feddiv:preset=code")
+    assert (run.rounds, run.method) == (5, "feddiv:passes=5,eta=0,preset=code")
     assert (run.batch_size, run.model, run.clients) == (10, "resnet18", 100)
 
 

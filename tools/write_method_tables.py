@@ -1,15 +1,23 @@
-"""Write the tables of the method pages from the methods' source text: `python tools/write_method_tables.py`."""
+"""Write the tables of the pages again: `python tools/write_method_tables.py`.
+
+Options and exposure come from the methods' source text, measured figures from the tables in results/.
+"""
 
 from __future__ import annotations
 
+import csv
 import re
+import statistics
 from pathlib import Path
 
 from fedwinnow import catalogue
 from fedwinnow.commands.methods import LEARNS, beyond_the_model
 
-PAGES = Path(__file__).parent.parent / "docs" / "methods"
-MARKED = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+ROOT = Path(__file__).parent.parent
+PAGES = ROOT / "docs" / "methods"
+MARKED = re.compile(r"(<!-- generated: (\w+)((?: [\w:=.,-]+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
+PERCENT = {"last10": "last-10", "last": "last", "best": "best"}
+SHARES = {"auroc": "AUROC", "memorised": "memorised"}
 
 
 def main() -> None:
@@ -22,7 +30,9 @@ def current(path: Path) -> str:
     """A page as it should be."""
 
     def fill(found: re.Match[str]) -> str:
-        return found[1] + table(found[2], path.stem) + found[3]
+        kind, arguments = found[2], found[3].split()
+        text = measured(*arguments) if kind == "measured" else table(kind, path.stem)
+        return found[1] + text + found[4]
 
     return MARKED.sub(fill, path.read_text(encoding="utf-8"))
 
@@ -43,6 +53,32 @@ def overview_row(entry: catalogue.Entry) -> list[str]:
     """A line of the overview; with a link where there is a page."""
     linked = f"[{entry.name}]({entry.name}.md)" if (PAGES / f"{entry.name}.md").exists() else entry.name
     return [linked, entry.summary, beyond_the_model(entry)]
+
+
+def measured(file: str, scene: str, balanced: str = "") -> str:
+    """The figures of one scene: mean and sample standard deviation over seeds, and the gain over FedAvg, paired."""
+    with (ROOT / "results" / f"{file}.csv").open(newline="", encoding="utf-8") as lines:
+        runs = [run for run in csv.DictReader(lines) if run["scene"] == scene]
+    percent = {"last10_balanced": "last-10 balanced", **PERCENT} if balanced else PERCENT
+    main = next(iter(percent))
+    usual = {run["seed"]: float(run[main]) for run in runs if run["method"] == "fedavg"}
+    rows = []
+    for method in dict.fromkeys(run["method"] for run in runs):
+        mine = [run for run in runs if run["method"] == method]
+        gains = [float(run[main]) - usual[run["seed"]] for run in mine if run["seed"] in usual and method != "fedavg"]
+        cells = [spread([float(run[name]) for run in mine], 100, 1) for name in percent]
+        cells += [spread([float(run[name]) for run in mine if run[name]], 1, 3) for name in SHARES]
+        rows.append([f"`{method}`", *cells, spread(gains, 100, 1, "+"), str(len(mine))])
+    return markdown(["method", *percent.values(), *SHARES.values(), "over FedAvg", "seeds"], rows)
+
+
+def spread(values: list[float], times: float, digits: int, sign: str = "") -> str:
+    """Mean and sample standard deviation; one value has no spread."""
+    if not values:
+        return "-"
+    scaled = [times * value for value in values]
+    middle = f"{statistics.fmean(scaled):{sign}.{digits}f}"
+    return middle if len(scaled) == 1 else f"{middle} ± {statistics.stdev(scaled):.{digits}f}"
 
 
 def option_row(option: catalogue.OptionText) -> list[str]:

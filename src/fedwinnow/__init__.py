@@ -1,6 +1,7 @@
 """fedwinnow: federated learning with noisy labels.
 
-`run`, `Experiment`, `Result`, `Scene` and `Method` are loaded when first used, so that importing the package is quick.
+`run`, `table`, `Experiment`, `Result`, `Scene` and `Method` are loaded when first used, so that importing the package
+is quick.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from fedwinnow.experiment.settings import Experiment
     from fedwinnow.federation.method import Method
     from fedwinnow.scene.scene import Scene
+    from fedwinnow.study.front import table
 
-__all__ = ["Experiment", "Method", "Result", "Scene", "__version__", "run"]
+__all__ = ["Experiment", "Method", "Result", "Scene", "__version__", "run", "table"]
 
 _HOMES = {
     "run": "fedwinnow.api",
@@ -24,6 +26,7 @@ _HOMES = {
     "Result": "fedwinnow.experiment.result",
     "Method": "fedwinnow.federation.method",
     "Scene": "fedwinnow.scene.scene",
+    "table": "fedwinnow.study.front",
 }
 
 

@@ -25,6 +25,7 @@ COMMANDS = {
         "fedwinnow.commands.detection:Detection",
         "noisy clients of a run told apart by many mixtures, scored",
     ),
+    "table": ("fedwinnow.commands.table:Table", "runs side by side: mean, deviation, paired tests over seeds"),
     "data": ("fedwinnow.commands.parts:Data", "the data sources, with every option"),
     "partitions": ("fedwinnow.commands.parts:Partitions", "the partitions, with every option"),
     "noises": ("fedwinnow.commands.parts:Noises", "the noises (how wrong is each client), with every option"),
@@ -106,7 +107,7 @@ def parse(command_class: type[Command], name: str, flags: list[str]) -> Command:
     """Flags into a command; a config file, where one is named, gives the defaults."""
     import tyro
 
-    from fedwinnow.config import with_config
+    from fedwinnow.config import keep_options, with_config
 
     default, flags = with_config(command_class, flags)
     made: Command = tyro.cli(
@@ -116,7 +117,7 @@ def parse(command_class: type[Command], name: str, flags: list[str]) -> Command:
         default=default,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-    return made
+    return made if default is None else keep_options(default, made)
 
 
 def overview() -> str:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fedwinnow.errors import DataError, UsageError, unknown
-from fedwinnow.options import LARGEST, convert, format_spec
+from fedwinnow.options import LARGEST, convert, format_spec, parse_spec
+
+PARTS = ("data", "partition", "noise", "model", "method", "optimizer")
 
 
 def with_config(command_class: type[Any], flags: list[str]) -> tuple[Any, list[str]]:
@@ -29,6 +31,23 @@ def with_config(command_class: type[Any], flags: list[str]) -> tuple[Any, list[s
         found = find_config(path)
         return command_class(**read_config(found, command_class), config=found), rest
     return None, flags
+
+
+def keep_options(file: Any, command: Any) -> Any:
+    """A flag that names the same part as the file changes only the options it has: the others stay as in the file."""
+    merged = {name: both(getattr(file, name), getattr(command, name)) for name in PARTS if hasattr(command, name)}
+    return dataclasses.replace(command, **merged)
+
+
+def both(of_file: str | None, of_flag: str | None) -> str | None:
+    """One part as the file and the flag together describe it."""
+    if of_file is None or of_flag is None or of_file == of_flag:
+        return of_flag
+    try:
+        (name, options), (same, changes) = parse_spec(of_file), parse_spec(of_flag)
+    except UsageError:  # not in the grammar (a path, a function in a file), or wrong, which its reader will say better
+        return of_flag
+    return format_spec(name, options | changes) if name == same else of_flag
 
 
 def find_config(name: str) -> Path:

@@ -81,3 +81,26 @@ def test_fedcorr(rounds):
     assert cost(tuned)[:2] == (EPOCHS * pool + second["noisy_clients"] * SAMPLES // CLIENTS, EPOCHS * pool)
     assert cost(usual)[:2] == (EPOCHS * SAMPLES, EPOCHS * SAMPLES)
     assert cost(usual)[2:] == (CLIENTS * (MODEL + leash), CLIENTS * (MODEL + COUNT))
+
+
+@pytest.mark.parametrize("method", ["jointopt:warm_up=1", "selfie:warm_up=1", "cdr"])
+def test_methods_that_cost_what_fedavg_costs(rounds, method):
+    for row in rounds(method, rounds=2):
+        assert cost(row) == (EPOCHS * SAMPLES, EPOCHS * SAMPLES, CLIENTS * MODEL, CLIENTS * (MODEL + COUNT))
+
+
+def test_coteaching(rounds):
+    # 4M, 2EF + 2EB
+    for row in rounds("coteaching", rounds=2):
+        assert cost(row)[:2] == (2 * EPOCHS * SAMPLES, 2 * EPOCHS * SAMPLES)
+        assert cost(row)[2:] == (CLIENTS * 2 * MODEL, CLIENTS * (2 * MODEL + COUNT))
+
+
+def test_dividemix(rounds, monkeypatch):
+    # 4M; (4m + 2)EF with m = 2 views where everything is clean; both views are trained on
+    clean = "fedwinnow.methods.dividemix.DivideMix.p_clean"
+    monkeypatch.setattr(clean, lambda self, client, model, name: all_clean(client, model))
+    warm_up, row = rounds("dividemix:warm_up=1", rounds=2)
+    assert cost(warm_up)[:2] == (2 * EPOCHS * SAMPLES, 2 * EPOCHS * SAMPLES)
+    assert cost(row)[:2] == ((4 * 2 + 2) * EPOCHS * SAMPLES, 2 * 2 * EPOCHS * SAMPLES)
+    assert cost(row)[2:] == (CLIENTS * 2 * MODEL, CLIENTS * (2 * MODEL + COUNT))

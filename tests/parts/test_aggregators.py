@@ -18,7 +18,7 @@ def merged(spec: str, models: list[list[float]], weights: list[float] | None = N
     """The rule's model; by default everybody weighs the same and started from zeros."""
     vectors = [torch.tensor(model) for model in models]
     before = torch.tensor(more.get("before", [0.0] * len(models[0])))
-    rule = catalogue.make("aggregators", spec).collect(before, more.get("trainable", len(before)))
+    rule = catalogue.make("aggregators", spec).collect({"weights": before}, more.get("trainable", len(before)))
     for vector, weight in zip(vectors, weights or [1.0] * len(models), strict=True):
         rule.add({"weights": vector}, weight)
     return rule.result()["weights"].tolist()
@@ -195,7 +195,9 @@ def test_krum_picks_from_the_cluster(seed):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_counters_take_the_largest_and_weight_zero_is_left_out(rule):
-    collected = catalogue.make("aggregators", rule).collect(torch.zeros(1), 1)
+    collected = catalogue.make("aggregators", rule).collect(
+        {"weights": torch.zeros(1), "counters": torch.tensor([0, 0])}, 1
+    )
     collected.add({"weights": torch.tensor([1.0]), "counters": torch.tensor([3, 9])}, 1)
     collected.add({"weights": torch.tensor([1.0]), "counters": torch.tensor([5, 2])}, 2)
     collected.add({"weights": torch.tensor([77.0]), "counters": torch.tensor([99, 99])}, 0)
@@ -208,11 +210,22 @@ def test_counters_take_the_largest_and_weight_zero_is_left_out(rule):
 def test_the_clients_models_are_left_alone(rule):
     models = [torch.tensor([1.0]), torch.tensor([3.0]), torch.tensor([8.0])]
     before = torch.zeros(1)
-    collected = catalogue.make("aggregators", rule).collect(before, 1)
+    collected = catalogue.make("aggregators", rule).collect({"weights": before}, 1)
     for model in models:
         collected.add({"weights": model}, 1)
     collected.result()["weights"].add_(1)
     assert [float(model) for model in (*models, before)] == [1.0, 3.0, 8.0, 0.0]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_second_model_is_merged_by_itself(rule):
+    start = {"weights": torch.zeros(2), "second.weights": torch.zeros(2)}
+    collected = catalogue.make("aggregators", rule).collect(start, 2)
+    for first, second in (([1.0, 2.0], [9.0, 0.0]), ([1.5, 2.0], [7.0, 0.0]), ([4.0, 1.0], [9.0, 3.0])):
+        collected.add({"weights": torch.tensor(first), "second.weights": torch.tensor(second)}, 1)
+    both = collected.result()
+    assert both["weights"].tolist() == merged(rule, [[1.0, 2.0], [1.5, 2.0], [4.0, 1.0]])
+    assert both["second.weights"].tolist() == merged(rule, [[9.0, 0.0], [7.0, 0.0], [9.0, 3.0]])
 
 
 @pytest.mark.parametrize("rule", RULES)

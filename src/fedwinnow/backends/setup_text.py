@@ -35,7 +35,7 @@ def describe_host(host: Host, arrays: SharedArrays) -> dict[str, Any]:
         "judged": describe_sites(host.judged, arrays),
         "parts": {name: describe_features(features, arrays) for name, features in host.parts.items()},
         "method": describe_part("method", host.method),
-        "models": [describe_model(model) for model in (host.setup.model, *host.setup.further_models)],
+        "models": [describe_model(model) for model in (host.setup.model, *host.setup.other_models)],
         "training": dataclasses.asdict(host.setup.training),
         "seed": host.setup.seed,
         "rounds": host.setup.rounds,

@@ -54,7 +54,7 @@ class Run(Flags):
     out: Path | None = None
     """The run folder; none: runs/<method>-<data>-<seed>."""
     config: Path | None = None
-    """A TOML file with the same names, or one of `fedwinnow configs`; flags win over it."""
+    """A TOML file with the same names, or one of `fedwinnow configs`; flags win over it, option by option."""
     resume: bool = False
     """Continue a run that was interrupted, or a finished one with more --rounds."""
     test: float = 0.2

@@ -5,27 +5,29 @@ from __future__ import annotations
 import copy
 import dataclasses
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedwinnow.backends.choose import make_backend
 from fedwinnow.device import choose_device
 from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError
 from fedwinnow.experiment.prepare import Stage, prepare, setup_of
+from fedwinnow.experiment.set_aside import bench_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import clients_table, config_of, environment, peak_memory, summarise
-from fedwinnow.federation.bench import Bench
-from fedwinnow.federation.host import Host, Setup, new_bench, new_model
+from fedwinnow.federation.host import Host, Setup, new_model
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.rounds import Faults, Federation, Tally
 from fedwinnow.federation.server import Server
 from fedwinnow.metrics.evaluation import Evaluation
+from fedwinnow.models.shape import Shape
+from fedwinnow.randomness import stream_key
 from fedwinnow.report.html import write_report
 from fedwinnow.scene.files import save_arrays, save_description
 from fedwinnow.store import RunFolder
@@ -81,14 +83,14 @@ def play(experiment: Experiment, out: Path, manner: Manner, watchers: tuple[Watc
         return player.play()
 
 
-def bench_of(stage: Stage, setup: Setup, purpose: str) -> Bench | None:
-    """What the server has of samples for this purpose: trusted ones with their labels, or public ones; if any."""
-    features = stage.aside.trusted if purpose == "trusted" else stage.aside.public
-    if features is None:
-        return None
-    labels = stage.aside.trusted_labels if purpose == "trusted" else None
-    known = None if labels is None else torch.from_numpy(labels)
-    return new_bench(purpose, features, known, stage.sites, setup)
+def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
+    """A function that draws initial weights for a model beside the first; apart, so that no sample is in its reach."""
+
+    def fresh(number: int) -> Payload:
+        seed = stream_key(setup.seed, "further model", number) & (2**62 - 1)
+        return new_model(shape, dataclasses.replace(setup, seed=seed)).payload()
+
+    return fresh
 
 
 class Player:
@@ -99,7 +101,8 @@ class Player:
         experiment = stage.experiment
         device = str(choose_device(manner.device))
         setup = setup_of(experiment, device)
-        model = new_model(stage.sites.shape, dataclasses.replace(setup, device="cpu"))
+        on_server = dataclasses.replace(setup, device="cpu")
+        model = new_model(stage.sites.shape, on_server)
         self.server = Server(
             clients=stage.sites.holdings.clients,
             available=tuple(np.flatnonzero(stage.sites.holdings.sizes).tolist()),
@@ -109,9 +112,10 @@ class Player:
             classes=stage.sites.shape.classes,
             weights=model.payload(),
             model=model,
-            trusted=bench_of(stage, setup, "trusted"),
-            public=bench_of(stage, setup, "public"),
+            trusted=bench_of("trusted", stage.aside, stage.sites, setup),
+            public=bench_of("public", stage.aside, stage.sites, setup),
             vault=Memory(folder.vault),
+            fresh=further_models(stage.sites.shape, on_server),
         )
         self.costs = dict.fromkeys(COSTS, 0.0)
         self.done = 0

@@ -76,7 +76,7 @@ def models_of(experiment: Experiment, method: Method, shape: Shape) -> Any:
 
 def setup_of(experiment: Experiment, device: str) -> Setup:
     """What every host of the run must agree on, besides the data."""
-    first, *further = in_turn(experiment.model)
+    first, *others = in_turn(experiment.model)
     return Setup(
         model=first,
         training=experiment.training(),
@@ -84,7 +84,7 @@ def setup_of(experiment: Experiment, device: str) -> Setup:
         rounds=experiment.rounds,
         device=device,
         memorisation_every=experiment.memorisation_every,
-        further_models=tuple(further),
+        other_models=tuple(others),
     )
 
 

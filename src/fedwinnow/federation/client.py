@@ -144,39 +144,54 @@ class Client:
         rows: Tensor | Callable[[], Tensor] | None = None,
         epochs: int | None = None,
         labels: Tensor | None = None,
-        model: FlatModel | None = None,
+        model: FlatModel | tuple[FlatModel, ...] | None = None,
         views: Views | None = None,
         around: Around | None = None,
     ) -> None:
         """Train on the given rows (all by default), with the given labels (or others): the only training loop.
 
         Rows may also be a function, which is asked before each epoch. Views are those of the run unless others are
-        asked for. `around` is for methods that change the step, or do something after it.
+        asked for. `around` is for methods that change the step, or do something after it. Several models see the same
+        batches; each makes its own step from one loss.
         """
-        model = self.model if model is None else model
-        step = self.optimizer.start(model.weights[: model.trainable], model.gradient)
-        step = step if around is None else around(step, model)
-        one = torch.ones((), device=model.device)  # the slope of a loss by itself, which torch would make at each step
+        models = model if isinstance(model, tuple) else (self.model if model is None else model,)
+        steps = [self.step_of(trained, around) for trained in models]
+        one = torch.ones((), device=self.model.device)  # the slope of a loss by itself, so that torch need not make it
         for _ in range(self.training.epochs if epochs is None else epochs):
             batches = list(self.batches(rows() if callable(rows) else rows))
-            model.module.train()
+            for trained in models:
+                trained.module.train()
             for batch, (x, target) in zip(batches, self.views(batches, labels, views), strict=True):
-                model.gradient.zero_()
-                with self.care(batch, model):
+                for trained in models:
+                    trained.gradient.zero_()
+                with self.care(batch, models):
                     loss = objective(batch, x, target)
                 loss.backward(one)  # type: ignore[no-untyped-call]
-                if self.training.clip is not None:
-                    clip_norm(model.gradient, self.training.clip)
-                step()
-            seen = sum(batch.numel() for batch in batches)
+                for step in steps:
+                    step()
+            seen = len(models) * sum(batch.numel() for batch in batches)
             self.forward_samples += seen
             self.backward_samples += seen
 
-    def care(self, batch: Tensor, model: FlatModel) -> AbstractContextManager[None]:
+    def step_of(self, model: FlatModel, around: Around | None) -> Step:
+        """What moves a model after each batch: the optimiser's step, or what a method puts in its place."""
+        step = self.optimizer.start(model.weights[: model.trainable], model.gradient)
+        step = step if around is None else around(step, model)
+        clip = self.training.clip
+        if clip is None:
+            return step
+
+        def clipped() -> None:
+            clip_norm(model.gradient, clip)
+            step()
+
+        return clipped
+
+    def care(self, batch: Tensor, models: tuple[FlatModel, ...]) -> AbstractContextManager[None]:
         """What half precision and a batch of one sample need; for any other batch nothing."""
         if self.half_precision:
             return torch.autocast("cuda", dtype=torch.bfloat16)
-        return lonely_batch(model) if batch.numel() == 1 else NO_CARE
+        return lonely_batch(models) if batch.numel() == 1 else NO_CARE
 
     @property
     def half_precision(self) -> bool:
@@ -234,10 +249,10 @@ def scoring_batch(model: FlatModel) -> int:
 
 
 @contextmanager
-def lonely_batch(model: FlatModel) -> Iterator[None]:
+def lonely_batch(models: tuple[FlatModel, ...]) -> Iterator[None]:
     """Batch normalisation cannot learn from one sample: its layers then use their running statistics."""
-    kind = torch.nn.modules.batchnorm._BatchNorm
-    layers = [layer for layer in model.module.modules() if isinstance(layer, kind) and layer.training]
+    kind, every = torch.nn.modules.batchnorm._BatchNorm, (layer for model in models for layer in model.module.modules())
+    layers = [layer for layer in every if isinstance(layer, kind) and layer.training]
     for layer in layers:
         layer.eval()
     try:

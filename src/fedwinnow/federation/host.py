@@ -19,7 +19,7 @@ from fedwinnow import catalogue
 from fedwinnow.data.dataset import Features
 from fedwinnow.data.tensors import InputStep
 from fedwinnow.errors import FedwinnowError
-from fedwinnow.federation.bench import NOBODY, Bench
+from fedwinnow.federation.bench import NOBODY
 from fedwinnow.federation.client import Client, score, scoring_batch
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.memory import Memory
@@ -56,7 +56,7 @@ class Setup:
     rounds: int
     device: str = "cpu"
     memorisation_every: int = 0  # in such rounds the models that leave a site are looked at before they go
-    further_models: tuple[ModelSpec, ...] = ()  # where clients have different models: they take them in turn
+    other_models: tuple[ModelSpec, ...] = ()  # where clients have different models: they take them in turn
 
 
 # Questions of the evaluation: they concern every sample of a site, and leave no trace in its memory.
@@ -111,7 +111,7 @@ class Host:
         self.memory = memory
         self.input_step = InputStep(sites.shape.kind, sites.mean, sites.std, setup.device)
         self.optimizer = cast(Optimizer, catalogue.make("optimizers", setup.training.optimizer))
-        setups = [replace(setup, model=model) for model in (setup.model, *setup.further_models)]
+        setups = [replace(setup, model=model) for model in (setup.model, *setup.other_models)]
         self.models = [new_model(sites.shape, one) for one in setups]
         self.spares = [Spares(sites.shape, one) for one in setups]
         self.first = [model.payload() for model in self.models] if method.own_models else []
@@ -264,27 +264,6 @@ class Spares:
             self.models.append(new_model(self.shape, self.setup))
         self.models[number].own_statistics = own_statistics
         return self.models[number]
-
-
-def new_bench(purpose: str, features: Features, labels: Tensor | None, sites: Sites, setup: Setup) -> Bench:
-    """Samples for the server, with a model of the run to try on them; without labels they are public."""
-    model = new_model(sites.shape, setup)
-    unknown = torch.full((len(features),), NOBODY)
-    return Bench(
-        id=NOBODY,
-        round=0,
-        rounds=setup.rounds,
-        features=features,
-        given=(unknown if labels is None else labels).to(model.device),
-        classes=sites.shape.classes,
-        model=model,
-        training=setup.training,
-        optimizer=cast(Optimizer, catalogue.make("optimizers", setup.training.optimizer)),
-        input_step=InputStep(sites.shape.kind, sites.mean, sites.std, setup.device),
-        generator=torch.Generator(),
-        purpose=purpose,
-        seed=setup.seed,
-    )
 
 
 def new_model(shape: Shape, setup: Setup) -> FlatModel:

@@ -6,6 +6,7 @@ answers on site (`train` and any other function that an exchange names). What a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,9 +89,14 @@ class Method(Part):
 
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
         """One round as a conversation: yield a question, get the replies, ask again or end the round."""
-        server.note(stage="train")
-        replies = yield Exchange("train", self.choose(server), lambda client: self.send(server, client))
+        stage, ask = self.question(server)
+        server.note(stage=stage)
+        replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
         self.merge(server, replies)
+
+    def question(self, server: Server) -> tuple[str, str]:
+        """The stage of this round and the function that answers on site, for methods whose stages differ in no more."""
+        return "train", "train"
 
     def choose(self, server: Server) -> Sequence[int]:
         """Who takes part."""
@@ -102,12 +108,23 @@ class Method(Part):
 
     def merge(self, server: Server, replies: Replies) -> None:
         """Make the new global model; replies stream in, always in the order of `choose`."""
-        merged = self.aggregator.collect(server.weights["weights"], server.model.trainable)
+        merged = self.aggregator.collect(server.weights, server.model.trainable)
         for client, reply in replies:
             if absent := [key for key in (*server.weights, "samples") if key not in reply]:
                 raise RunError(f"client {client}, round {server.round}: its reply has no '{absent[0]}' to average.")
             merged.add(reply, float(reply["samples"]))
         server.weights = merged.result()
+
+    def models(self, server: Server) -> Sequence[Payload]:
+        """Who answers when the federation is tested: the global model alone, or several whose answers are joined."""
+        return [server.weights]
+
+    def joined(self, answers: Sequence[Tensor]) -> Tensor:
+        """One set of logits from those of several models: the logarithm of their mean probabilities."""
+        if len(answers) == 1:
+            return answers[0]
+        stacked = torch.stack([answer.log_softmax(1) for answer in answers])
+        return torch.logsumexp(stacked, 0) - math.log(len(answers))
 
     # --- the client's half, on site --------------------------------------------------------------------------------
 
@@ -135,16 +152,19 @@ class Method(Part):
         """Which labels are wrong: by default the losses of the global model, through a mixture of two Gaussians."""
         from fedwinnow.parts.two_gaussians import fit_two_gaussians
 
-        self.load(client, got)
-        logits = client.predict()
+        logits = self.logits(client, got)
         losses = torch.nn.functional.cross_entropy(logits, client.given, reduction="none")
         mixture = fit_two_gaussians(losses)
         return Verdict(p_wrong=1.0 - mixture.p_low(losses), suggested=logits.argmax(1))
 
     def predict(self, client: Client, got: Payload) -> Payload:
         """What the global model says about the site's samples, for measuring a simulation: how much is memorised."""
+        return {"predicted": self.logits(client, got).argmax(1).cpu()}
+
+    def logits(self, client: Client, got: Payload) -> Tensor:
+        """What was received, or the client's own model, says about all samples of the site."""
         self.load(client, got)
-        return {"predicted": client.predict().argmax(1).cpu()}
+        return client.predict()
 
     # --- shared by many --------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ class Server:
     public: Bench | None = None  # samples without labels, which every client has too
     vault: Memory = field(default_factory=lambda: Memory(Path("vault")))  # what it keeps of each client, on disk
     kept: dict[int, str | None] = field(default_factory=dict)  # versions in the vault, from the exchange that goes on
+    # Initial weights of a further model, by number: another draw than the first, unless the model comes with weights
+    fresh: Callable[[int], Payload] | None = None
     notes: dict[str, Any] = field(default_factory=dict)  # goes into this round's line of rounds.jsonl
 
     def begin(self, round_number: int) -> None:

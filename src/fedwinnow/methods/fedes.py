@@ -282,21 +282,16 @@ class FedES(Method):
         rho, model = float(client.state["quality"]), client.model
         chosen = chosen_parameters(model, weights_only=self.weights_only)
 
-        def factor(mask: Tensor) -> Tensor:
-            share = torch.ones(model.trainable, device=model.device)  # parameters that are not looked at step freely
-            share[chosen] = rho * mask.to(share)
-            return share
-
         def of_gradient(gradient: Tensor) -> Tensor:
-            product = gradient * model.weights[: model.trainable]  # eq. (1)
-            return factor(most_critical(product.abs()[chosen], rho))
+            return criticality.critical_factor(model, gradient, rho, chosen)  # eq. (1)
 
         if self.mask == "per_step":
             return criticality.scaled_steps(lambda model: of_gradient(model.gradient), gradient=self.masks_gradient)
         if self.mask == "per_round":
             fixed = of_gradient(self.whole_gradient(client, got))
         else:
-            fixed = factor(criticality.unpacked(client.state["mask"], int(chosen.sum())))
+            mask = criticality.unpacked(client.state["mask"], int(chosen.sum()))
+            fixed = criticality.masked_factor(mask, rho, chosen)
         return criticality.scaled_steps(lambda model: fixed, gradient=self.masks_gradient)
 
     @property

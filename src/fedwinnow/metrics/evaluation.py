@@ -35,9 +35,9 @@ class Evaluation:
         return tuple(np.flatnonzero(self.scene.holdings.sizes).tolist())
 
     def scores(self, federation: Federation, part: str) -> dict[str, Any] | None:
-        """Task scores on the test part or the noisy hold-out; None where there is none.
+        """Task scores of what the method answers on the test part or the noisy hold-out; None where there is none.
 
-        They are those of the global model; where every client has a model of its own, the mean of all of them.
+        Where every client has a model of its own, they are the mean of all of them.
         """
         labels = self.labels.get(part)
         if labels is None or not len(labels):
@@ -45,16 +45,21 @@ class Evaluation:
         if federation.method.own_models:
             replies = federation.ask_all(f"{SCORE}{part}", self.everybody)
             return task.of_several([reply["logits"].numpy() for _, reply in replies], labels)
-        logits = federation.backend.score(part, federation.server.weights, len(labels))
-        return task.from_logits(logits.numpy(), labels)
+        models = federation.method.models(federation.server)
+        answers = [federation.backend.score(part, model, len(labels)) for model in models]
+        scores = task.from_logits(federation.method.joined(answers).numpy(), labels)
+        if len(answers) > 1:
+            scores["each_accuracy"] = [
+                share(count(answer.argmax(1).numpy() == labels), len(labels)) for answer in answers
+            ]
+        return scores
 
     def round(self, federation: Federation) -> dict[str, Any]:
         """What is measured after a round: the test scores, and on the noisy hold-out the accuracy."""
         test = self.scores(federation, "test")
         row = {name: None if test is None else test[name] for name in (*SCORES, "loss")}
-        for name in ("top5", "ensemble_accuracy"):
-            if test is not None and name in test:
-                row[name] = test[name]
+        if test is not None:
+            row |= {name: test[name] for name in ("top5", "each_accuracy", "ensemble_accuracy") if name in test}
         held_out = self.scores(federation, "validation")
         if held_out is not None:
             row["validation_accuracy"] = held_out["accuracy"]

@@ -10,7 +10,8 @@ from torch import Tensor
 from fedwinnow.errors import RunError
 from fedwinnow.federation.payload import Payload
 
-Combine = Callable[[Sequence[Tensor], Sequence[float]], Tensor]  # models and their weights -> one model
+# Models, their weights and the model that the clients started from -> one model.
+Combine = Callable[[Sequence[Tensor], Sequence[float], Tensor], Tensor]
 PIECE = 2**18  # parameters that are sorted at once: few enough to need little memory beside the models
 
 
@@ -53,30 +54,35 @@ class WeightedMean:
 
 
 class HeldModels:
-    """All models of a round, for rules that must see them together; counters take the largest value."""
+    """All models of a round, for rules that must see them together; integer tensors take the largest value.
 
-    def __init__(self, combine: Combine) -> None:
+    Where clients send several models, each is merged by itself.
+    """
+
+    def __init__(self, combine: Combine, before: Payload) -> None:
         self.combine = combine
-        self.models: list[Tensor] = []
+        self.before = before
+        self.models: list[Payload] = []
         self.weights: list[float] = []
-        self.counters: Tensor | None = None
 
     def add(self, payload: Payload, weight: float) -> None:
-        """Take one model in; a weight of 0 leaves it out."""
+        """Take one payload in; a weight of 0 leaves it out."""
         check_weight(weight)
-        if weight == 0:
-            return
-        self.models.append(payload["weights"])
-        self.weights.append(weight)
-        if "counters" in payload:
-            self.counters = WeightedMean.combine(self.counters, payload["counters"], 0.0)
+        if weight > 0:
+            self.models.append({key: payload[key] for key in self.before if key in payload})
+            self.weights.append(weight)
 
     def result(self) -> Payload:
-        """The merged model; an error when nothing with a positive weight came in."""
+        """The merged models; an error when nothing with a positive weight came in."""
         if not self.models:
             raise RunError("no client with a positive weight took part, so there is nothing to aggregate.")
-        merged = {"weights": self.combine(self.models, self.weights)}
-        return merged if self.counters is None else merged | {"counters": self.counters}
+        return {key: self.merged([model[key] for model in self.models], self.before[key]) for key in self.models[0]}
+
+    def merged(self, tensors: list[Tensor], before: Tensor) -> Tensor:
+        """One tensor of these."""
+        if before.is_floating_point():
+            return self.combine(tensors, self.weights, before)
+        return torch.stack(tensors).amax(0)
 
 
 def check_weight(weight: float) -> None:

@@ -34,11 +34,11 @@ class Collector(Protocol):
 class Aggregator(Part):
     """Base of every rule."""
 
-    def collect(self, before: Tensor, trainable: int) -> Collector:
-        """Begin a merge; `before` is the model that the clients started from, `trainable` how much of it is trained."""
+    def collect(self, before: Payload, trainable: int) -> Collector:
+        """Begin a merge; `before` is what the clients started from, `trainable` how much of a model is trained."""
         from fedwinnow.parts.aggregate import HeldModels
 
-        return HeldModels(lambda models, weights: self.combine(models, weights, before, trainable))
+        return HeldModels(lambda models, weights, start: self.combine(models, weights, start, trainable), before)
 
     @abstractmethod
     def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
@@ -52,10 +52,10 @@ class Mean(Aggregator):
     name: ClassVar[str] = "mean"
     citation: ClassVar[str] = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017"
 
-    def collect(self, before: Tensor, trainable: int) -> Collector:
+    def collect(self, before: Payload, trainable: int) -> Collector:
         from fedwinnow.parts.aggregate import WeightedMean
 
-        return WeightedMean()
+        return WeightedMean(keys=tuple(before))
 
     def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
         from fedwinnow.parts.aggregate import weighted_mean

@@ -72,6 +72,19 @@ def most_critical(criticality: Tensor, share: float) -> Tensor:
     return criticality >= criticality.kthvalue(len(criticality) - count + 1).values
 
 
+def masked_factor(mask: Tensor, share: float, chosen: Tensor) -> Tensor:
+    """What each step is multiplied by: the share where the mask is, 0 elsewhere, 1 for parameters not looked at."""
+    factor = torch.ones(len(chosen), device=chosen.device)
+    factor[chosen] = share * mask.to(factor)
+    return factor
+
+
+def critical_factor(model: FlatModel, gradient: Tensor, share: float, chosen: Tensor) -> Tensor:
+    """The same with the mask of the `share` most critical parameters: |gradient times weight|."""
+    product = gradient * model.weights[: model.trainable]
+    return masked_factor(most_critical(product.abs()[chosen], share), share, chosen)
+
+
 def packed(mask: Tensor) -> Tensor:
     """A mask as it travels: one bit per parameter."""
     return torch.from_numpy(np.packbits(mask.cpu().numpy()))

@@ -10,3 +10,12 @@ def divergence(teacher: Tensor, student: Tensor, temperature: float = 1.0) -> Te
     """The mean over the rows of KL(softmax(teacher / T) || softmax(student / T)); no factor T squared."""
     target = (teacher.float() / temperature).softmax(1)
     return functional.kl_div((student.float() / temperature).log_softmax(1), target, reduction="batchmean")
+
+
+def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
+    """The mean over the rows of the divergence of two rows of probabilities: their mean distance to the middle."""
+    middle = ((first + second) / 2).log()
+    both = functional.kl_div(middle, first, reduction="batchmean") + functional.kl_div(
+        middle, second, reduction="batchmean"
+    )
+    return both / 2

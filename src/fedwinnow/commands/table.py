@@ -1,0 +1,77 @@
+"""`fedwinnow table`: run folders as a table one may believe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from fedwinnow.commands.common import Flags
+
+Folders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+
+
+@dataclass
+class Table(Flags):
+    """Rows and columns from any set of run folders, with means, deviations and a paired test over seeds.
+
+    A row is a method, a column a scene; a folder that holds run folders stands for all of them. The best of a column
+    is bold only where a paired test says that it is better than every other row.
+    """
+
+    folders: Folders = ()
+    """Run folders, or folders that have some."""
+    show: str = "last10,last,best,validation"
+    """The figures, side by side: last10, last, best, validation, auroc, precision, recall, memorised, seconds ..."""
+    score: Literal["accuracy", "balanced_accuracy", "macro_f1"] = "accuracy"
+    """Which score of last10, last, best and validation."""
+    rows: str = "method"
+    """The settings that make a row, separated by commas."""
+    columns: str | None = None
+    """The settings that make a column, separated by commas; none: those that differ."""
+    test: Literal["t", "wilcoxon"] = "t"
+    """The paired test over seeds: Student's t, or Wilcoxon's signed ranks (needs six seeds or more)."""
+    alpha: float = 0.05
+    """What a corrected p value may be at most for a difference to count."""
+    format: Literal["terminal", "markdown", "latex", "csv"] = "terminal"
+    """What to print."""
+    out: Path | None = None
+    """Write a file instead; it ends in .md, .tex, .csv or .json."""
+
+    def run(self) -> int:
+        """Read the folders, print or write the table."""
+        from fedwinnow.study.table import Wanted, make_table
+
+        columns = None if self.columns is None else split_names(self.columns)
+        wanted = Wanted(self.show, self.score, split_names(self.rows), columns, self.test, self.alpha)
+        present(self, make_table(self.folders, wanted), self.format, self.out)
+        return 0
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """Names separated by commas; a flag's hyphen is the setting's underscore."""
+    return tuple(name.strip().replace("-", "_") for name in text.split(",") if name.strip())
+
+
+def present(flags: Flags, table: object, form: str, out: Path | None) -> None:
+    """Write or print a table as asked."""
+    from fedwinnow.study import writers
+    from fedwinnow.study.table import Table as Made
+
+    assert isinstance(table, Made)
+    if out is not None:
+        writers.write(table, out)
+    flags.emit(writers.as_value(table))
+    console = flags.console()
+    if out is not None:
+        console.print(f"written to [bold]{out}[/]")
+    elif form == "terminal":
+        for piece in writers.for_terminal(table, console.width):
+            console.print(piece)
+            console.print()
+        for words in (table.caption, *table.notes):
+            console.print(words, style="dim", markup=False)
+    elif not (flags.quiet or flags.json):
+        print({"markdown": writers.markdown, "latex": writers.latex, "csv": writers.as_csv}[form](table), end="")

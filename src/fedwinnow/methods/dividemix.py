@@ -1,0 +1,174 @@
+"""DivideMix: two models; each divides the samples for the other, which learns what is left over without its labels.
+
+Li, Socher, Hoi: DivideMix: Learning with Noisy Labels as Semi-supervised Learning, ICLR 2020. Federated as in FedRN
+and FedGR: both models travel, the mixtures are fitted on the site in every local epoch, warm-up and ramp count rounds.
+
+| symbol | field | | symbol | field |
+|---|---|---|---|---|
+| τ (threshold) | clean_from | | λ_u | lambda_u |
+| T | temperature | | α (MixMatch) | alpha |
+| w | the clean probability under the other model | | M | two views |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from fedwinnow.federation.client import Around, Client, Step
+from fedwinnow.federation.flat import FlatModel
+from fedwinnow.federation.method import Verdict
+from fedwinnow.federation.payload import Payload
+from fedwinnow.federation.server import Server
+from fedwinnow.methods.two_models import TwoModels
+from fedwinnow.options import option
+from fedwinnow.parts.history import History
+from fedwinnow.parts.mixmatch import endless, mean_prediction, mixed, sharpened
+from fedwinnow.parts.regularise import distance_to_prior, entropy, expected_classes
+from fedwinnow.parts.sample_losses import sample_losses
+from fedwinnow.parts.two_gaussians import fit_two_gaussians
+from fedwinnow.parts.warm_up import after_warm_up, warm_up_rounds
+
+
+@dataclass(frozen=True)
+class DivideMix(TwoModels):
+    """Two models; each tells the other which samples keep their label, and the rest is learned by MixMatch."""
+
+    name: ClassVar[str] = "dividemix"
+    citation: ClassVar[str] = "Li et al., DivideMix: Learning with Noisy Labels as Semi-supervised Learning, ICLR 2020"
+    stages: ClassVar[tuple[str, ...]] = ("warm_up", "divide")
+
+    preset: Literal["paper", "code"] = option("paper", "Follow the paper, or FedRN's code where they differ.")
+    answer: Literal["probabilities", "logits", "first"] = option(
+        "logits", "Who is tested: both models by their mean probabilities or mean logits, or the first alone."
+    )
+    warm_up: int | None = option(None, "Rounds on all samples first; none: a fifth of all, as 100 of 500.", at_least=0)
+    confidence_penalty: bool = option(False, "Reward entropy in the warm-up; for asymmetric noise.")
+    clean_from: float = option(0.5, "Above this probability a label is kept.", symbol="τ", at_least=0, at_most=1)
+    temperature: float = option(0.5, "Temperature of sharpening.", symbol="T", above=0)
+    lambda_u: float = option(25.0, "Weight of the loss without labels.", symbol="λ_u", at_least=0)
+    ramp: int | None = option(
+        None, "Rounds after the warm-up until that weight is reached; none: 16 of 500.", at_least=0
+    )
+    alpha: float = option(4.0, "Mix with a share from Beta(alpha, alpha).", symbol="α", above=0)
+    prior: Literal["uniform", "local"] = option(
+        "uniform", "Classes are expected equally often, or as often as the site's given labels have them."
+    )
+    loss_history: int = option(1, "Divide by the mean of so many last losses; 5 for very much noise.", at_least=1)
+    em_steps: int | None = option(None, "Most EM steps.", at_least=1, presets={"paper": 10, "code": 100})
+    scoring_views: bool | None = option(
+        None, "Score samples on random views, as in training.", presets={"paper": False, "code": True}
+    )
+
+    def question(self, server: Server) -> tuple[str, str]:
+        return after_warm_up(server, self.warm_up, "divide")
+
+    # --- the client's half -----------------------------------------------------------------------------------------
+
+    def train_plainly(self, client: Client, got: Payload) -> Payload:
+        """Warm-up: each model by itself, on everything."""
+        models = self.load_both(client, got)
+        for model in models:
+            self.fit_plainly(client, model, client.training.epochs, None)
+        return self.reply_both(client, models[1])
+
+    def fit_plainly(self, client: Client, model: FlatModel, epochs: int, around: Around | None) -> None:
+        """The usual training of one model, where asked for with the confidence penalty."""
+
+        def objective(rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            logits = model.module(x)
+            loss = self.criterion.mean(logits, y, client.class_counts)
+            return loss - entropy(logits) if self.confidence_penalty else loss
+
+        client.fit(objective, model=model, epochs=epochs, around=around)
+
+    def train(self, client: Client, got: Payload) -> Payload:
+        first, second = self.load_both(client, got)
+        carried = one_step_each()
+        for _ in range(client.training.epochs):
+            by_first, by_second = self.p_clean(client, first, "first"), self.p_clean(client, second, "second")
+            self.learn(client, first, second, by_second, carried)  # co-divide: the other one's division
+            self.learn(client, second, first, by_first, carried)
+            client.note(selected=(by_first + by_second) / 2 > self.clean_from)
+        return self.reply_both(client, second)
+
+    def p_clean(self, client: Client, model: FlatModel, name: str) -> Tensor:
+        """w: the posterior of the component of small losses; `name` says whose earlier losses count."""
+        losses = sample_losses(client.predict(model=model, views=self.scoring_views), client.given)
+        if name and self.loss_history > 1:
+            history = History(client, f"{name}_losses", self.loss_history)
+            history.add(torch.arange(len(client)), losses)
+            losses = history.mean()
+        steps = self.em_steps or 1
+        mixture = fit_two_gaussians(losses, steps=steps, tolerance=0.01, variance_floor=0.0005, normalise=True)
+        return mixture.p_low(losses)
+
+    def learn(self, client: Client, model: FlatModel, other: FlatModel, w: Tensor, carried: Around) -> None:
+        """One epoch over the labelled samples, each batch with as many unlabelled ones."""
+        kept = w > self.clean_from
+        if not kept.any():  # nothing to hold on to
+            self.fit_plainly(client, model, 1, carried)
+            return
+        other.module.eval()
+        unlabelled = endless((~kept).nonzero().flatten().cpu(), client.generator)
+        prior, weight = expected_classes(client, self.prior), self.weight(client)
+
+        def objective(rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            views = [x, client.view(next(client.stored([rows])))]
+            chosen = unlabelled(len(rows))
+            free = [client.view(next(client.stored([chosen]))) for _ in views] if len(chosen) else []
+            targets = self.targets(model, other, views, free, given=one_hot(y, client.classes), w=w[rows.to(w.device)])
+            self.count(client, len(rows), len(chosen))
+            inputs, target = mixed(torch.cat([*views, *free]), targets, self.alpha, client.generator)
+            logits, labelled = model.module(inputs), 2 * len(rows)
+            loss = self.criterion.mean(logits[:labelled], target[:labelled], client.class_counts)  # L_X
+            if free:
+                # L_U: the squared error of probabilities, a mean over classes too
+                loss = loss + weight * (logits[labelled:].softmax(1) - target[labelled:]).square().mean()
+            return loss + distance_to_prior(logits, prior)  # L_reg
+
+        client.fit(objective, rows=kept.nonzero().flatten().cpu(), model=model, epochs=1, around=carried)
+
+    @torch.no_grad()
+    def targets(
+        self, model: FlatModel, other: FlatModel, views: list[Tensor], free: list[Tensor], *, given: Tensor, w: Tensor
+    ) -> Tensor:
+        """What both views of the labelled and of the unlabelled samples should be: sharpened mean predictions."""
+        share = w.float().unsqueeze(1)
+        # co-refinement: w y + (1 - w) times the own mean prediction
+        known = sharpened(share * given + (1 - share) * mean_prediction([model], views), self.temperature)
+        if not free:
+            return torch.cat([known, known])
+        guess = sharpened(mean_prediction([model, other], free), self.temperature)  # co-guessing: both models
+        return torch.cat([known, known, guess, guess])
+
+    def weight(self, client: Client) -> float:
+        """lambda_u, which grows linearly after the warm-up."""
+        ramp = max(1, round(client.rounds * 16 / 500)) if self.ramp is None else self.ramp
+        since = client.round - warm_up_rounds(client.rounds, self.warm_up)
+        return self.lambda_u * min(since / ramp, 1.0) if ramp else self.lambda_u
+
+    def count(self, client: Client, known: int, free: int) -> None:
+        """Two views are refined by one model and guessed by two, then all are mixed; one pass is counted already."""
+        client.forward_samples += 2 * known + 4 * free + 2 * (known + free) - known
+        client.backward_samples += 2 * (known + free) - known
+
+    def judge(self, client: Client, got: Payload) -> Verdict:
+        """The mean of both divisions."""
+        models = self.load_both(client, got)
+        w = torch.stack([self.p_clean(client, model, "") for model in models]).mean(0)
+        return Verdict(1.0 - w, self.logits_of(client, *models).argmax(1))
+
+
+def one_step_each() -> Around:
+    """Steps that are not begun anew in every epoch, so that momentum is carried on while models take turns."""
+    steps: dict[int, Step] = {}
+
+    def around(step: Step, model: FlatModel) -> Step:
+        return steps.setdefault(id(model), step)
+
+    return around

@@ -1,0 +1,155 @@
+"""FedFixer: each client keeps a model of its own beside the global one; either picks the samples the other learns from.
+
+Ji, Zhu, Xi, Gadyatskaya, Song, Cai, Liu: FedFixer: Mitigating Heterogeneous Label Noise in Federated Learning,
+AAAI 2024.
+
+| symbol | field or state | | symbol | field or state |
+|---|---|---|---|---|
+| w | the global model | | θ_k | client.state["personal.weights"] |
+| T_s (rounds) | warm_up | | β | beta |
+| λ | lambda_d | | P̃_k | client.class_counts |
+
+A clean sample that only this client has looks wrong to the global model, but not to the client's own. A confidence
+regulariser (CR) makes both surer of what they say, a distance regulariser (DR) keeps the own model near the global one.
+The sieve is that of CORES² (Cheng et al., ICLR 2021). No code was at hand: readings are options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedwinnow.federation.client import Client, Step
+from fedwinnow.federation.flat import FlatModel
+from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
+from fedwinnow.federation.payload import Payload
+from fedwinnow.federation.server import Server
+from fedwinnow.options import option
+from fedwinnow.parts.proximal import distance_to
+from fedwinnow.parts.sample_losses import sample_losses
+from fedwinnow.parts.small_loss import kept_count, smallest
+from fedwinnow.parts.two_gaussians import fit_two_gaussians
+
+PERSONAL = "personal."  # before the keys of the client's own model in its memory
+FLOOR = 1e-8  # added to probabilities, because CR has no lower end without it
+
+
+@dataclass(frozen=True)
+class FedFixer(Method):
+    """A global and a personal model on every client, each trained on the samples that the other one takes for clean."""
+
+    name: ClassVar[str] = "fedfixer"
+    citation: ClassVar[str] = "Ji et al., FedFixer: Mitigating Heterogeneous Label Noise, AAAI 2024"
+    stages: ClassVar[tuple[str, ...]] = ("warm_up", "select")
+
+    warm_up: int | None = option(
+        None, "Rounds in which both models use all samples; none: a tenth of all.", symbol="T_s", at_least=0
+    )
+    beta: float = option(2.0, "Weight of the confidence regulariser; 0: none (ablation).", symbol="β", at_least=0)
+    rising_beta: bool = option(True, "The weight grows from 0 to its value over all rounds.")
+    lambda_d: float = option(1.0, "Weight of the distance regulariser; 0: none (ablation).", symbol="λ", at_least=0)
+    distance_on: Literal["personal", "both"] = option("personal", "Which models are held to the global one.")
+    select: Literal["cores", "small_loss", "gmm"] = option(
+        "cores", "What is clean: a loss below the mean over all labels, the smallest losses, or a mixture of two."
+    )
+    forget: float = option(0.2, "Share that small_loss leaves out.", at_least=0, at_most=1)
+    alternate: Literal["batch", "epoch"] = option("batch", "The models select for each other in every batch or epoch.")
+    dual: bool = option(True, "Have a personal model; else the global one selects for itself (ablation).")
+    mixup: float = option(0.0, "Not part of FedFixer.", at_least=0, at_most=0)
+
+    # --- the server's half: FedAvg of w_k -----------------------------------------------------------------------------
+
+    def warm_up_rounds(self, rounds: int) -> int:
+        """Rounds before samples are selected."""
+        return round(rounds / 10) if self.warm_up is None else self.warm_up
+
+    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
+        early = server.round <= self.warm_up_rounds(server.rounds)
+        server.note(stage="warm_up" if early else "select")
+        replies = yield Exchange("train", self.choose(server), lambda client: self.send(server, client))
+        self.merge(server, replies)
+
+    # --- the client's half -----------------------------------------------------------------------------------------
+
+    def train(self, client: Client, got: Payload) -> Payload:
+        models = self.models_of(client, got)
+        masks = torch.ones(len(models), len(client), dtype=torch.bool, device=client.given.device)
+        early = client.round <= self.warm_up_rounds(client.rounds)
+        learned = [True] * len(models)
+
+        def rows_of_epoch() -> Tensor:
+            if not early and self.alternate == "epoch":
+                masks[:] = torch.stack([self.clean(client.predict(model=model), client.given) for model in models])
+            return torch.arange(len(client))
+
+        def objective(rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            answers, places = [model.module(x) for model in models], rows.to(y.device)
+            if not early and self.alternate == "batch":
+                masks[:, places] = torch.stack([self.clean(answer.detach(), y) for answer in answers])
+            total = torch.zeros((), device=y.device)
+            # Each learns from what the other has picked; one model alone picks for itself.
+            for number, mask in enumerate(masks[:, places].flip(0)):
+                learned[number] = bool(mask.any())
+                losses = self.regularised(client, answers[number], y)
+                total = total + (losses * mask).sum() / mask.sum().clamp(min=1)
+                if number == len(models) - 1 or self.distance_on == "both":
+                    total = total + self.lambda_d / 2 * distance_to(got["weights"], models[number])
+            return total
+
+        def where_learned(step: Step, model: FlatModel) -> Step:
+            number = models.index(model)
+            return lambda: step() if learned[number] else None
+
+        client.fit(objective, rows=rows_of_epoch, model=tuple(models), around=where_learned)
+        client.state |= models[-1].payload(PERSONAL) if self.dual else {}
+        if not early:
+            client.note(selected=masks[-1])
+        return self.reply(client)
+
+    def models_of(self, client: Client, got: Payload) -> list[FlatModel]:
+        """The global model as it came, and theta_k as it was left; at first it is the global one."""
+        client.model.load(got)
+        if not self.dual:
+            return [client.model]
+        assert client.spare is not None
+        personal = client.spare()
+        personal.own_statistics = None  # it has its own in any case
+        if f"{PERSONAL}weights" in client.state:
+            personal.load(client.state, PERSONAL)
+        else:
+            personal.load(client.model.payload())
+        return [client.model, personal]
+
+    def regularised(self, client: Client, logits: Tensor, y: Tensor) -> Tensor:
+        """l + l_CR per sample, l_CR = -beta E[CE(f(x), y')], y' drawn like the client's labels."""
+        frequency = client.class_counts / len(client)
+        beta = self.beta * (client.round / client.rounds if self.rising_beta else 1.0)
+        beta = min(beta, 0.5 / float(frequency.max()))  # else a frequent label would be learned the wrong way round
+        expected = -((logits.softmax(1) + FLOOR).log() * frequency).sum(1)
+        return self.criterion(logits, y, client.class_counts) - beta * expected
+
+    def clean(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Which of these samples a model takes for clean."""
+        if self.select == "cores":
+            return ~(sieve(logits, labels) >= 0)  # this way round, what is no number is not left out unnoticed
+        losses = sample_losses(logits, labels)
+        if self.select == "gmm":
+            return fit_two_gaussians(losses).p_low(losses) > 0.5
+        chosen = torch.zeros_like(labels, dtype=torch.bool)
+        chosen[smallest(losses, kept_count(len(losses), self.forget))] = True
+        return chosen
+
+    def judge(self, client: Client, got: Payload) -> Verdict:
+        """The sieve of both models: their mean probability that a label is worse than the mean of all labels."""
+        answers = [client.predict(model=model) for model in self.models_of(client, got)]
+        p_wrong = torch.stack([sieve(logits, client.given).double().sigmoid() for logits in answers]).mean(0)
+        return Verdict(p_wrong, torch.stack([logits.softmax(1) for logits in answers]).mean(0).argmax(1))
+
+
+def sieve(logits: Tensor, labels: Tensor) -> Tensor:
+    """CE(f(x), y) minus its mean over all labels; CR is on both sides of the comparison and falls out."""
+    return logits.mean(1) - logits.gather(1, labels.unsqueeze(1)).squeeze(1)

@@ -1,0 +1,192 @@
+"""Robust FL: clients share class centroids of features; labels that the nearest centroid denies become pseudo-labels.
+
+Yang, Park, Byun, Kim: Robust Federated Learning with Noisy Labels, IEEE Intelligent Systems 2022.
+
+| symbol | field | | symbol | field |
+|---|---|---|---|---|
+| τ, R(t) | forget | | λ_cen | lambda_cen |
+| T_k | forget_rounds | | λ_e | lambda_e |
+| T_pl | given_rounds | | f_G, f_k | server.state["centroids"], centroids |
+
+In every batch the samples of small loss count. One whose nearest centroid is that of its label keeps the label; another
+one gets what the global model says, once the first rounds are over. Centroids follow the batches; the server averages
+them by how similar they are to the global ones. Equations have no numbers here: they were read from the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedwinnow.federation.client import Client
+from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
+from fedwinnow.federation.payload import Exposure, Payload
+from fedwinnow.federation.server import Server
+from fedwinnow.models.features import logits_and_features
+from fedwinnow.options import option
+from fedwinnow.parts.centroids import class_means, likeness, nearest
+from fedwinnow.parts.relabel import NOTHING
+from fedwinnow.parts.small_loss import forgotten_share, kept_count, smallest
+
+
+@dataclass
+class Lesson:
+    """What local training goes by in one visit."""
+
+    centroids: Tensor  # f_k, which follow the batches
+    guess: Tensor  # what stands in for a label that its centroid denies
+    kept: Tensor  # per sample: it was of small loss and kept its label when it was last seen
+    replaced: Tensor  # per sample: the pseudo-label it was last trained on, or NOTHING
+
+    def tell(self, rows: Tensor, small: Tensor, agrees: Tensor, target: Tensor) -> None:
+        """Note what became of the samples of a batch."""
+        self.kept[rows], self.replaced[rows] = False, NOTHING
+        self.kept[small] = agrees
+        self.replaced[small] = torch.where(agrees, NOTHING, target)
+
+    def follow(self, means: Tensor) -> None:
+        """f_k = (1 - s^2) f_k + s^2 f, s their cosine per class; a class that is not in the batch stays."""
+        share = likeness(self.centroids, means).square().unsqueeze(1)
+        self.centroids = torch.lerp(self.centroids, means, share)
+
+
+@dataclass(frozen=True)
+class RobustFl(Method):
+    """Small-loss samples, class centroids shared by all, and pseudo-labels where a centroid denies the label."""
+
+    name: ClassVar[str] = "rofl"
+    citation: ClassVar[str] = "Yang et al., Robust Federated Learning with Noisy Labels, IEEE Intelligent Systems 2022"
+    stages: ClassVar[tuple[str, ...]] = ("given_labels", "pseudo_labels")
+    exposes: ClassVar[dict[str, Exposure]] = {
+        "weights": "model",
+        "counters": "model",
+        "samples": "client",
+        "centroids": "client",
+    }
+
+    preset: Literal["paper", "code"] = option("paper", "Follow the paper, or the code that others used for it.")
+    forget: float = option(
+        0.2, "Share of a batch left out for its loss: the noise rate.", symbol="τ", at_least=0, at_most=1
+    )
+    forget_rounds: int | None = option(
+        None, "Rounds until the whole share is left out; none: 10, at most a fifth of all.", symbol="T_k", at_least=1
+    )
+    given_rounds: int | None = option(
+        None, "Rounds without pseudo-labels; none: a tenth of all, but 10 or half of them.", symbol="T_pl", at_least=0
+    )
+    lambda_cen: float = option(1.0, "Weight of the distance to the label's centroid.", symbol="λ_cen", at_least=0)
+    lambda_e: float = option(0.8, "Weight of the entropy of predictions.", symbol="λ_e", at_least=0)
+    centroid_loss: Literal["mean", "sum", "constant"] | None = option(
+        None,
+        "Squared distances as a mean or a sum over the batch; constant: without a gradient.",
+        presets={"paper": "mean", "code": "constant"},
+    )
+    first_centroids: Literal["mean", "random"] | None = option(
+        None,
+        "The first global centroids: a plain mean, or weighted by likeness to random vectors.",
+        presets={"paper": "mean", "code": "random"},
+    )
+    equal_weights: bool | None = option(
+        None, "Average models equally, not by their samples.", presets={"paper": False, "code": True}
+    )
+    scoring_views: bool | None = option(
+        None, "Pseudo-labels from random views, as in training.", presets={"paper": False, "code": True}
+    )
+
+    mixup: float = option(0.0, "Not part of Robust FL.", at_least=0, at_most=0)
+
+    # --- the server's half -----------------------------------------------------------------------------------------
+
+    def start(self, server: Server) -> None:
+        server.state["centroids"] = torch.zeros(server.classes, 0)  # how long features are, the first client says
+
+    def rounds_with_given_labels(self, rounds: int) -> int:
+        """T_pl: 100 of 1000; a short run needs ten rounds, too, until the global model has something to say."""
+        return max(round(rounds / 10), min(10, rounds // 2)) if self.given_rounds is None else self.given_rounds
+
+    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
+        early = server.round <= self.rounds_with_given_labels(server.rounds)
+        server.note(stage="given_labels" if early else "pseudo_labels")
+        replies = yield Exchange("train", self.choose(server), lambda client: self.send(server, client))
+        self.merge(server, replies)
+
+    def send(self, server: Server, client: int) -> Payload:
+        return {**server.weights, "centroids": server.state["centroids"]}
+
+    def merge(self, server: Server, replies: Replies) -> None:
+        local: list[Tensor] = []
+
+        def noting() -> Replies:
+            for client, reply in replies:
+                local.append(reply["centroids"])
+                yield client, reply | {"samples": torch.ones(1)} if self.equal_weights else reply
+
+        super().merge(server, noting())
+        server.state["centroids"] = self.averaged(server, torch.stack(local))
+
+    def averaged(self, server: Server, local: Tensor) -> Tensor:
+        """f_G = sum_k cos(f_G, f_k) f_k / sum_k cos(f_G, f_k), per class; likeness below 0 counts as 0."""
+        before = server.state["centroids"]
+        if not before.numel():
+            shape = local.shape[1:]
+            random = self.first_centroids == "random"
+            before = torch.randn(shape, generator=server.generator("centroids")) if random else torch.zeros(shape)
+        share = torch.stack([likeness(before, one) for one in local]).clamp(min=0).unsqueeze(-1)
+        total = share.sum(0)
+        return torch.where(total > 1e-6, (share * local).sum(0) / total.clamp(min=1e-6), before)
+
+    # --- the client's half -----------------------------------------------------------------------------------------
+
+    def train(self, client: Client, got: Payload) -> Payload:
+        client.model.load(got)
+        lesson = self.lesson(client, got)
+        client.fit(lambda rows, x, y: self.loss_of(client, lesson, rows.to(y.device), x, y))
+        client.note(selected=lesson.kept, pseudo_labels=lesson.replaced)
+        return self.reply(client) | {"centroids": lesson.centroids.cpu()}
+
+    def lesson(self, client: Client, got: Payload) -> Lesson:
+        """One pass of the global model: what it says about each sample, and centroids where there are none yet."""
+        logits, features = client.predict_with_features(views=self.scoring_views)
+        centroids = class_means(features, client.given, client.classes)
+        if got["centroids"].numel():
+            shared = got["centroids"].to(centroids)
+            centroids = torch.where(shared.any(1, keepdim=True), shared, centroids)
+        early = client.round <= self.rounds_with_given_labels(client.rounds)
+        guess = client.given if early else logits.argmax(1)
+        kept = torch.zeros(len(client), dtype=torch.bool, device=client.given.device)
+        return Lesson(centroids, guess, kept, torch.full_like(client.given, NOTHING))
+
+    def loss_of(self, client: Client, lesson: Lesson, rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """L_c + lambda_cen L_cen + lambda_e L_e on the samples of small loss; then the centroids follow."""
+        logits, features = logits_and_features(client.model.module, x)
+        losses = functional.cross_entropy(logits.detach(), y, reduction="none")
+        small = smallest(losses, kept_count(len(y), self.forgotten(client)))
+        logits, features, given, rows_small = logits[small], features[small], y[small], rows[small]
+        agrees = nearest(lesson.centroids, features.detach()) == given
+        target = torch.where(agrees, given, lesson.guess[rows_small])
+        lesson.tell(rows, rows_small, agrees, target)
+        loss = self.criterion.mean(logits, target, client.class_counts)
+        if self.centroid_loss != "constant" and self.lambda_cen:
+            away = (features - lesson.centroids[given]).square().sum(1) * agrees
+            ramp = min(client.round / max(1, self.rounds_with_given_labels(client.rounds)), 1.0)
+            loss = loss + self.lambda_cen * ramp * (away.sum() if self.centroid_loss == "sum" else away.mean())
+        entropy = -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()
+        lesson.follow(class_means(features.detach(), given, client.classes))
+        return loss + self.lambda_e * entropy
+
+    def forgotten(self, client: Client) -> float:
+        """R(t): from 0 in the first round to tau after T_k rounds."""
+        ramp = min(10, max(1, round(client.rounds / 5))) if self.forget_rounds is None else self.forget_rounds
+        return forgotten_share(client.round, self.forget, ramp, of_rate=True)
+
+    def judge(self, client: Client, got: Payload) -> Verdict:
+        """Losses of the global model; a label that the nearest centroid denies is wrong rather than right."""
+        verdict = super().judge(client, got)
+        _, features = client.predict_with_features()
+        denied = nearest(got["centroids"].to(features), features) != client.given
+        return Verdict(torch.where(denied, 0.5 + verdict.p_wrong / 2, verdict.p_wrong / 2), verdict.suggested)

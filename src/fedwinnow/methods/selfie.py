@@ -1,0 +1,138 @@
+"""SELFIE: train on small losses, and give a new label to samples on which the model has long been of one mind.
+
+Song, Kim, Lee: SELFIE: Refurbishing Unclean Samples for Robust Deep Learning, ICML 2019. Federated as in FedRN: the
+label history stays on the site, the warm-up counts rounds.
+
+| symbol | field | | symbol | field |
+|---|---|---|---|---|
+| q | history | | τ | forget_rate |
+| ε | uncertainty | | γ (warm-up) | warm_up |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedwinnow.federation.client import Client
+from fedwinnow.federation.method import Method, Verdict
+from fedwinnow.federation.payload import Payload
+from fedwinnow.federation.server import Server
+from fedwinnow.options import option
+from fedwinnow.parts.history import History, uncertainty
+from fedwinnow.parts.relabel import NOTHING
+from fedwinnow.parts.sample_losses import sample_losses
+from fedwinnow.parts.small_loss import estimated_rate, kept_count, smallest
+from fedwinnow.parts.warm_up import after_warm_up
+
+
+@dataclass(frozen=True)
+class Selfie(Method):
+    """Small losses keep their label, consistently predicted samples get a new one, the rest is left out."""
+
+    name: ClassVar[str] = "selfie"
+    citation: ClassVar[str] = "Song et al., SELFIE: Refurbishing Unclean Samples for Robust Deep Learning, ICML 2019"
+    stages: ClassVar[tuple[str, ...]] = ("warm_up", "refurbish")
+
+    preset: Literal["paper", "code"] = option("paper", "Follow the paper, or FedRN's code where they differ.")
+    history: int = option(15, "Predictions of a sample that are remembered.", symbol="q", source="FedRN", at_least=1)
+    uncertainty: float = option(
+        0.05, "Up to this normalised entropy a sample is refurbished.", symbol="ε", at_least=0, at_most=1
+    )
+    forget_rate: float = option(
+        0.2, "Share of every batch that is not clean.", symbol="τ", source="FedRN", at_least=0, at_most=1
+    )
+    rate_from: Literal["given", "estimated"] = option(
+        "given", "Forget the given share, or the share that each client's mixture of losses takes for wrong."
+    )
+    warm_up: int | None = option(None, "Rounds on all samples first; none: a fifth of all, as 100 of 500.", at_least=0)
+    half_full: Literal["wait", "zeros"] | None = option(
+        None,
+        "Refurbish when the history is full only, or take predictions that are missing for class 0.",
+        presets={"paper": "wait", "code": "zeros"},
+    )
+    sticky: bool | None = option(
+        None, "A label once refurbished stays until another takes its place.", presets={"paper": False, "code": True}
+    )
+    second_pass: bool | None = option(
+        None, "Pass what is kept through the model once more.", presets={"paper": False, "code": True}
+    )
+    mixup: float = option(0.0, "Not part of SELFIE.", at_least=0, at_most=0)
+
+    def question(self, server: Server) -> tuple[str, str]:
+        return after_warm_up(server, self.warm_up, "refurbish")
+
+    # --- the client's half -----------------------------------------------------------------------------------------
+
+    def train_plainly(self, client: Client, got: Payload) -> Payload:
+        """The usual training; what the model says is written down."""
+        history = self.predictions(client)
+        client.model.load(got)
+
+        def objective(rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            logits = client.model.module(x)
+            history.add(rows, logits.argmax(1))
+            return self.criterion.mean(logits, y, client.class_counts)
+
+        client.fit(objective)
+        return self.reply(client)
+
+    def train(self, client: Client, got: Payload) -> Payload:
+        history, new = self.predictions(client), self.refurbished(client)
+        client.model.load(got)
+        rate = self.forget_rate
+        if self.rate_from == "estimated":
+            rate = estimated_rate(sample_losses(client.predict(), client.given))
+        clean = torch.zeros(len(client), dtype=torch.bool, device=new.device)
+
+        def objective(rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            rows = rows.to(y.device)
+            logits = client.model.module(x)
+            losses = self.criterion(logits, y, client.class_counts)
+            clean[rows] = False
+            clean[rows[smallest(losses, kept_count(len(rows), rate, up=True))]] = True
+            self.refurbish(client, history, new, rows)
+            history.add(rows, logits.argmax(1))
+            # The mean over clean and refurbished samples; a refurbished label goes before a clean one.
+            target = torch.where(new[rows] != NOTHING, new[rows], y)
+            kept = (clean[rows] | (new[rows] != NOTHING)).nonzero().flatten()
+            if self.second_pass:
+                client.forward_samples += len(kept)
+                return self.criterion.mean(client.model.module(x[kept]), target[kept], client.class_counts)
+            return self.criterion.mean(logits[kept], target[kept], client.class_counts)
+
+        client.fit(objective)
+        client.note(selected=clean, pseudo_labels=new)
+        return self.reply(client)
+
+    def refurbish(self, client: Client, history: History, new: Tensor, rows: Tensor) -> None:
+        """New labels for those of these samples whose history is of one mind; the others lose theirs or keep it."""
+        zeros = self.half_full == "zeros"
+        frequencies = history.frequencies(rows, client.classes, whole=zeros)  # P(y | x; q)
+        sure = uncertainty(frequencies) <= self.uncertainty  # F(x; q)
+        sure &= history.full[rows] | zeros
+        before = new[rows] if self.sticky else torch.full_like(rows, NOTHING)
+        new[rows] = torch.where(sure, frequencies.argmax(1), before)
+
+    def predictions(self, client: Client) -> History:
+        """H(q): the last q predictions of every sample."""
+        return History(client, "predictions", self.history, dtype=torch.int64)
+
+    def refurbished(self, client: Client) -> Tensor:
+        """The label that a sample was given last, or NOTHING."""
+        none = torch.full((len(client),), NOTHING, dtype=torch.int64)
+        client.state["labels"] = client.state.get("labels", none).to(client.given.device)
+        return client.state["labels"]
+
+    def judge(self, client: Client, got: Payload) -> Verdict:
+        """Refurbished labels count for more than the losses, by which all others are judged."""
+        verdict = super().judge(client, got)
+        if "labels" not in client.state:
+            return verdict
+        new = client.for_all(client.state["labels"], torch.full_like(client.given, NOTHING))
+        wrong = torch.where(new == client.given, verdict.p_wrong / 2, 0.5 + verdict.p_wrong / 2)
+        known = new != NOTHING
+        return Verdict(torch.where(known, wrong, verdict.p_wrong), torch.where(known, new, verdict.suggested))

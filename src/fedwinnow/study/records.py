@@ -1,0 +1,87 @@
+"""Runs as a table sees them: what was set, what came out, read from their folders."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedwinnow.errors import DataError, UsageError
+from fedwinnow.metrics.defined import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One run: its folder, its settings, its summary."""
+
+    folder: Path
+    settings: dict[str, str]  # every key of config.toml as a text; the method as the shortest spec
+    summary: dict[str, Any]
+
+    @property
+    def seed(self) -> int:
+        """The pair to which the run belongs."""
+        return int(self.summary["seed"])
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its rounds were played."""
+        return bool(self.summary["status"] == "finished")
+
+    @property
+    def competes(self) -> bool:
+        """Whether it played by the rules: it did not see the truth, and the data stayed on the sites."""
+        return not self.summary.get("cheats") and bool(self.summary.get("federated", True))
+
+    @property
+    def scene(self) -> str:
+        """The hash of the scene it was played on."""
+        return str(self.summary["scene"]["hash"])
+
+    def figure(self, path: str) -> Figure:
+        """A number of the summary by its dotted name; None where it is unknown."""
+        value: Any = self.summary
+        for name in path.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+        return float(value) if isinstance(value, int | float) else None
+
+
+def read_records(places: Iterable[str | Path]) -> list[Record]:
+    """Every run in these folders and below them, in the order of their paths."""
+    given = [Path(place) for place in places]
+    if not given:
+        raise UsageError("no run folder was given; allowed: one or more, for example runs, or runs/fedavg-digits-0.")
+    found: dict[Path, Record] = {}
+    for place in given:
+        if not place.is_dir():
+            raise UsageError(f"{place}: there is no such folder. Allowed: run folders, or folders that have some.")
+        for config in sorted([*place.glob("config.toml"), *place.glob("**/*/config.toml")]):
+            if (config.parent / "summary.json").exists():
+                found.setdefault(config.parent.resolve(), read_record(config.parent))
+    if not found:
+        raise DataError(f"{', '.join(map(str, given))}: no run in there (no folder has config.toml and summary.json).")
+    return list(found.values())
+
+
+def read_record(folder: Path) -> Record:
+    """One run folder."""
+    try:
+        config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        whole = {"status", "seed", "method", "scene"} <= summary.keys() and "hash" in summary["scene"]
+    except (OSError, ValueError, AttributeError, TypeError) as problem:
+        raise DataError(f"{folder}: config.toml or summary.json cannot be read: {problem}.") from None
+    if not whole:
+        raise DataError(
+            f"{folder / 'summary.json'}: not the summary of a run (status, seed, method or scene is missing)."
+        )
+    settings = {key: as_text(value) for key, value in config.items() if key != "method"}
+    return Record(folder, settings | {"method": str(summary["method"])}, summary)
+
+
+def as_text(value: Any) -> str:
+    """A setting as the command line would have it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,247 @@
+"""A table of runs: means over seeds, and a winner only where a paired test finds one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from fedwinnow.errors import DataError, UsageError
+from fedwinnow.metrics.defined import Figure
+from fedwinnow.study import statistics
+from fedwinnow.study.layout import Layout, lay_out
+from fedwinnow.study.names import PICKS, Score, Shown, shown_figures
+from fedwinnow.study.records import Record, read_records
+
+Mark = Literal["", "best", "tied"]
+Published = dict[tuple[str, str, str], tuple[float, Figure]]  # (row, setting, figure) -> a paper's mean and std
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one row has in one column."""
+
+    values: dict[int, float]  # by seed
+    mark: Mark = ""
+    p: Figure = None  # of the comparison with the best row, corrected
+    published: tuple[float, Figure] | None = None  # a paper's own mean and std, in the unit that is shown
+
+    @property
+    def mean(self) -> Figure:
+        """Over the seeds."""
+        return statistics.mean(list(self.values.values()))
+
+    @property
+    def std(self) -> Figure:
+        """Sample standard deviation over the seeds."""
+        return statistics.sample_std(list(self.values.values()))
+
+
+@dataclass(frozen=True)
+class Column:
+    """One setting and one figure."""
+
+    setting: str
+    shown: Shown
+    cells: dict[str, Cell]  # by row
+
+
+@dataclass(frozen=True)
+class Table:
+    """Everything that the writers need."""
+
+    rows: tuple[str, ...]
+    columns: tuple[Column, ...]
+    ranks: dict[str, float]
+    caption: str
+    notes: tuple[str, ...]
+    references: tuple[str, ...] = ()  # rows out of competition
+
+    @property
+    def seeds(self) -> set[int]:
+        """How many seeds the filled cells have."""
+        return {len(cell.values) for column in self.columns for cell in column.cells.values() if cell.values}
+
+    def __str__(self) -> str:
+        from fedwinnow.study.writers import markdown
+
+        return markdown(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write a file that ends in .md, .tex, .csv or .json."""
+        from fedwinnow.study.writers import write
+
+        write(self, Path(path))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a table shall show and how it shall judge."""
+
+    show: str = "last10,last,best,validation"
+    score: Score = "accuracy"
+    rows: Sequence[str] = ("method",)
+    columns: Sequence[str] | None = None
+    test: statistics.Test = "t"
+    alpha: float = 0.05
+    order: Sequence[str] = ()  # of the rows, where one is wanted
+    published: Published = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 1:
+            raise UsageError(f"--alpha {self.alpha} was given; allowed: above 0 and below 1.")
+
+
+def make_table(places: Iterable[str | Path], wanted: Wanted) -> Table:
+    """A table of every run in these folders."""
+    return table_of(read_records(places), wanted)
+
+
+def table_of(records: Sequence[Record], wanted: Wanted) -> Table:
+    """A table of these runs; those that are not finished are named, not counted."""
+    shown = shown_figures(wanted.show, wanted.score)
+    done = [record for record in records if record.finished]
+    if not done:
+        raise DataError(f"none of the {len(records)} runs is finished; continue one with its command and --resume.")
+    layout = lay_out(done, wanted.rows, wanted.columns)
+    known = [figure for figure in shown if any(record.figure(figure.path) is not None for record in done)]
+    if not known:
+        raise DataError(f"no run has a value for {', '.join(figure.path for figure in shown)}.")
+    notes = [*layout.notes, *unfinished(records), *absent(shown, known), *unpaired(layout)]
+    columns = tuple(judged(layout, setting, figure, wanted) for setting in layout.columns for figure in known)
+    rows = tuple(sorted(layout.rows, key=lambda row: place_in(wanted.order, row)))
+    ranks, blocks = ranking(layout, known[0])
+    references = tuple(row for row in rows if not layout.competes(row))
+    caption = caption_of(columns, known, wanted, blocks if len(ranks) > 1 else 0, references)
+    return Table(rows, columns, ranks if len(ranks) > 1 else {}, caption, tuple(notes), references)
+
+
+def place_in(order: Sequence[str], row: str) -> int:
+    """Rows that were asked for first, in that order; the sort keeps the others as they were."""
+    return order.index(row) if row in order else len(order)
+
+
+def judged(layout: Layout, setting: str, shown: Shown, wanted: Wanted) -> Column:
+    """One column with its winner, its ties or neither."""
+    runs = {row: layout.runs.get((row, setting), {}) for row in layout.rows}
+    values = {row: numbers(of_row, shown) for row, of_row in runs.items()}
+    competing = [row for row in layout.rows if values[row] and layout.competes(row)]
+    best = max(competing, key=lambda row: signed(shown, values[row]), default=None)
+    p_values: dict[str, Figure] = {}
+    if best is not None:
+        others = [row for row in competing if row != best]
+        p_values = statistics.holm({row: compare(runs[best], runs[row], shown, wanted.test) for row in others})
+    worse = {row for row, p in p_values.items() if p is not None and p <= wanted.alpha}
+    tested = any(p is not None for p in p_values.values())
+    cells = {}
+    for row in layout.rows:
+        mark: Mark = ""
+        if tested and row == best:
+            mark = "best" if len(worse) == len(p_values) else "tied"
+        elif tested and row in p_values and row not in worse:
+            mark = "tied"
+        published = wanted.published.get((row, setting, shown.name))
+        cells[row] = Cell(values[row], mark, p_values.get(row), published)
+    return Column(setting, shown, cells)
+
+
+def numbers(runs: dict[int, Record], shown: Shown) -> dict[int, float]:
+    """The figure by seed, where a run has it."""
+    found = {seed: run.figure(shown.path) for seed, run in sorted(runs.items())}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def signed(shown: Shown, values: dict[int, float]) -> float:
+    """The mean, turned so that more is better."""
+    average = statistics.mean(list(values.values())) or 0.0
+    return average if shown.higher_is_better else -average
+
+
+def compare(best: dict[int, Record], other: dict[int, Record], shown: Shown, test: statistics.Test) -> Figure:
+    """A paired test over the seeds on which both played the same scene."""
+    first, second = numbers(best, shown), numbers(other, shown)
+    seeds = [seed for seed in first if seed in second and best[seed].scene == other[seed].scene]
+    return statistics.paired_p([first[seed] for seed in seeds], [second[seed] for seed in seeds], test)
+
+
+def ranking(layout: Layout, shown: Shown) -> tuple[dict[str, float], int]:
+    """Average ranks over the (setting, seed) pairs in which every competing row has a value, and how many there are."""
+    rows = [row for row in layout.rows if layout.competes(row)]
+    blocks = []
+    for setting in layout.columns:
+        values = {row: numbers(layout.runs.get((row, setting), {}), shown) for row in rows}
+        seeds = {seed for of_row in values.values() for seed in of_row}
+        blocks += [
+            {row: values[row][seed] for row in rows}
+            for seed in sorted(seeds)
+            if all(seed in of_row for of_row in values.values())
+        ]
+    return statistics.average_ranks(blocks, higher_is_better=shown.higher_is_better), len(blocks)
+
+
+def caption_of(
+    columns: Sequence[Column], shown: Sequence[Shown], wanted: Wanted, blocks: int, references: Sequence[str]
+) -> str:
+    """What the numbers are and what the marks mean."""
+    counts = sorted({len(cell.values) for column in columns for cell in column.cells.values() if cell.values})
+    picks = [figure for figure in shown if figure.name in PICKS]
+    what = f"{wanted.score.replace('_', ' ').capitalize()} on the test part (%), mean" if picks else "Mean"
+    seeds = (
+        f"n = {counts[0]} seed{'s' * (counts[0] > 1)}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]} seeds"
+    )
+    sentences = [f"{what} ± sample standard deviation over {seeds}."]
+    sentences += (
+        [". ".join(filter(None, (figure.meaning for figure in shown))) + "."] if any(f.meaning for f in shown) else []
+    )
+    if counts[-1] < 2:
+        sentences.append("One seed: no test is possible and nothing is bold.")
+    else:
+        sentences += test_words(counts[-1], wanted)
+    if blocks:
+        sentences.append(f"Rank: average over {blocks} pairs of setting and seed, by {shown[0].name}.")
+    if references:
+        sentences.append(f"Out of competition (sees the truth, or is not federated): {', '.join(references)}.")
+    return " ".join(sentences)
+
+
+def test_words(most: int, wanted: Wanted) -> list[str]:
+    """How the winner was found, and whether one could be."""
+    name = statistics.TESTS[wanted.test]
+    words = [
+        f"Bold: better than every other row of the column by a {name} over seeds (two-sided, Holm-corrected, "
+        f"alpha {wanted.alpha:g}). ≈: not told apart from the best of the column."
+    ]
+    if statistics.smallest_p(most, wanted.test) > wanted.alpha:
+        words.append(f"With {most} seeds this test cannot reach alpha, so nothing is bold; use more seeds.")
+    return words
+
+
+def unfinished(records: Sequence[Record]) -> list[str]:
+    """The runs that do not count."""
+    broken = [f"{record.folder} ({record.summary['status']})" for record in records if not record.finished]
+    return [f"Not finished, so not counted: {', '.join(broken)}."] if broken else []
+
+
+def absent(shown: Sequence[Shown], known: Sequence[Shown]) -> list[str]:
+    """Figures that no run has; the usual four are asked of every table, so a missing hold-out is no news."""
+    missing = [figure.name for figure in shown if figure not in known and figure.name != "validation"]
+    return [f"No run has {', '.join(missing)}."] if missing else []
+
+
+def unpaired(layout: Layout) -> list[str]:
+    """Seeds whose runs in one column were played on different scenes: their values are not compared."""
+    found = []
+    for setting in layout.columns:
+        scenes: dict[int, dict[str, list[str]]] = {}
+        for (row, column), runs in layout.runs.items():
+            for seed, run in runs.items() if column == setting else ():
+                scenes.setdefault(seed, {}).setdefault(run.scene, []).append(row)
+        found += [
+            f"NOT PAIRED, {setting}, seed {seed}: different scenes ("
+            + "; ".join(f"{', '.join(sorted(rows))}: {scene[:8]}" for scene, rows in sorted(by_scene.items()))
+            + ")."
+            for seed, by_scene in sorted(scenes.items())
+            if len(by_scene) > 1
+        ]
+    return found

@@ -1,0 +1,269 @@
+"""Tables from run folders: cells, winners, ties, gaps, and what has to be said."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from fedwinnow.cli import main
+from fedwinnow.errors import DataError, UsageError
+from fedwinnow.study import writers
+from fedwinnow.study.table import Wanted, make_table
+from run_folders import write_run, write_runs
+
+CLEAR = {"fedavg": [0.50, 0.52, 0.54], "fedcorr": [0.70, 0.71, 0.74], "sce": [0.55, 0.58, 0.59]}
+
+
+def table(place, **wanted):
+    return make_table([place], Wanted(**({"show": "last10"} | wanted)))
+
+
+def marks(made, place=0):
+    return {row: cell.mark for row, cell in made.columns[place].cells.items()}
+
+
+def test_a_cell_by_hand(tmp_path):
+    made = table(write_runs(tmp_path, CLEAR))
+    cell = made.columns[0].cells["fedavg"]
+    assert cell.values == {0: 0.50, 1: 0.52, 2: 0.54}
+    assert cell.mean == pytest.approx(0.52)
+    assert cell.std == pytest.approx(0.02)
+    assert "n = 3 seeds" in made.caption
+    assert made.rows == ("fedavg", "fedcorr", "sce")
+    assert "| fedavg | 52.00 ± 2.00 | 3.00 |" in str(made)
+
+
+def test_bold_where_the_test_says_so(tmp_path):
+    made = table(write_runs(tmp_path, CLEAR))
+    assert marks(made) == {"fedavg": "", "fedcorr": "best", "sce": ""}
+    assert "paired t test" in made.caption
+    assert "Holm" in made.caption
+    assert "**71.67 ± 2.08**" in str(made)
+    assert made.ranks == {"fedavg": 3.0, "fedcorr": 1.0, "sce": 2.0}
+
+
+def test_a_tie_is_marked_and_nothing_is_bold(tmp_path):
+    made = table(write_runs(tmp_path, CLEAR | {"sce": [0.72, 0.69, 0.73]}))
+    assert marks(made) == {"fedavg": "", "fedcorr": "tied", "sce": "tied"}
+    assert "**" not in str(made)
+
+
+def test_the_corrected_p_decides(tmp_path):
+    # Differences to the winner: 1, 2, 3 points gives p = 0.0742; alone it would pass at 0.1, one of three it does not.
+    values = {"a": [0.60, 0.60, 0.60], "b": [0.59, 0.58, 0.57], "c": [0.59, 0.57, 0.58], "d": [0.58, 0.59, 0.57]}
+    assert marks(table(write_runs(tmp_path / "two", {name: values[name] for name in "ab"}), alpha=0.1))["a"] == "best"
+    assert marks(table(write_runs(tmp_path / "four", values), alpha=0.1))["a"] == "tied"
+
+
+def test_one_seed_refuses_to_bold(tmp_path):
+    made = table(write_runs(tmp_path, {"fedavg": [0.1], "fedcorr": [0.9]}))
+    assert set(marks(made).values()) == {""}
+    assert "nothing is bold" in made.caption
+    assert "90.00 |" in str(made)
+    assert "±" not in str(made).splitlines()[2]
+
+
+def test_wilcoxon_says_when_it_cannot_win(tmp_path):
+    made = table(write_runs(tmp_path, CLEAR), test="wilcoxon")
+    assert marks(made)["fedcorr"] == "tied"
+    assert "With 3 seeds this test cannot reach alpha" in made.caption
+    six = {"a": [0.5, 0.51, 0.52, 0.53, 0.54, 0.55], "b": [0.6, 0.62, 0.64, 0.66, 0.68, 0.7]}
+    assert marks(table(write_runs(tmp_path / "six", six), test="wilcoxon", columns=()))["b"] == "best"
+
+
+def test_references_are_out_of_competition(tmp_path):
+    write_runs(tmp_path, CLEAR)
+    write_runs(tmp_path, {"oracle": [0.9, 0.9, 0.9]}, cheats=True)
+    write_runs(tmp_path, {"centralised": [0.8, 0.8, 0.8]}, federated=False)
+    made = table(tmp_path)
+    assert made.rows[-2:] == ("centralised", "oracle")
+    assert marks(made)["fedcorr"] == "best"
+    assert "oracle" not in made.ranks
+    assert "Out of competition" in made.caption
+
+
+def test_missing_cells_are_visible(tmp_path):
+    write_runs(tmp_path, CLEAR, noise="linear")
+    write_runs(tmp_path, {"fedavg": [0.3, 0.3]}, noise="constant")
+    made = table(tmp_path)
+    assert [column.setting for column in made.columns] == ["constant", "linear"]
+    line = next(line for line in str(made).splitlines() if line.startswith("| sce"))
+    assert line == "| sce | – | 57.33 ± 2.08 (n=3) | 2.00 |"
+    assert "n = 2 to 3 seeds" in made.caption
+
+
+def test_unfinished_runs_do_not_count_but_are_named(tmp_path):
+    write_runs(tmp_path, CLEAR)
+    write_run(tmp_path / "broken", "fedavg", 3, 0.99, status="interrupted")
+    made = table(tmp_path)
+    assert len(made.columns[0].cells["fedavg"].values) == 3
+    assert any("broken (interrupted)" in note for note in made.notes)
+
+
+def test_other_scenes_are_not_paired(tmp_path):
+    write_runs(tmp_path, {"fedavg": [0.1, 0.2, 0.3]})
+    write_runs(tmp_path, {"sce": [0.9, 0.9, 0.9]}, hash="another")
+    made = table(tmp_path)
+    assert set(marks(made).values()) == {""}
+    assert any(note.startswith("NOT PAIRED, all runs, seed 0") for note in made.notes)
+
+
+def test_uneven_rows_are_said(tmp_path):
+    write_runs(tmp_path, {"fedavg": [0.1, 0.2, 0.3]})
+    write_runs(tmp_path, {"fedgr": [0.9, 0.9, 0.8]}, views="strong")
+    made = table(tmp_path)
+    assert "CAREFUL, the rows differ in views (none: fedavg; strong: fedgr)." in made.notes
+
+
+def test_a_setting_that_neither_row_nor_scene_decides_is_a_column(tmp_path):
+    write_runs(tmp_path, CLEAR, rounds=5)
+    write_runs(tmp_path, CLEAR, rounds=9)
+    assert [column.setting for column in table(tmp_path).columns] == ["rounds=5", "rounds=9"]
+
+
+def test_what_follows_the_data_is_no_column(tmp_path):
+    write_runs(tmp_path, CLEAR, data="cifar10", model="cnn4")
+    write_runs(tmp_path, CLEAR, data="digits", model="mlp")
+    assert [column.setting for column in table(tmp_path).columns] == ["cifar10", "digits"]
+
+
+def test_two_runs_for_one_place(tmp_path):
+    write_run(tmp_path / "a", "fedavg", 0, 0.5, rounds=5)
+    write_run(tmp_path / "b", "fedavg", 0, 0.5, rounds=6)
+    with pytest.raises(UsageError, match=r"both have seed 0.*differ in rounds"):
+        table(tmp_path, columns=("data",))
+
+
+def test_lower_is_better_where_it_is(tmp_path):
+    for method, values in {"a": [0.5, 0.6, 0.55], "b": [0.8, 0.9, 0.86]}.items():
+        for seed, value in enumerate(values):
+            folder = write_run(tmp_path / f"{method}{seed}", method, seed, 0.5)
+            summary = json.loads((folder / "summary.json").read_text()) | {"memorisation": {"memorised": value}}
+            (folder / "summary.json").write_text(json.dumps(summary))
+    made = table(tmp_path, show="memorised")
+    assert marks(made) == {"a": "best", "b": ""}
+    assert made.ranks["a"] == 1
+
+
+def test_detection_beside_accuracy(tmp_path):
+    write_runs(tmp_path, CLEAR, auroc=0.875)
+    made = table(tmp_path, show="last10,best,auroc")
+    assert [column.shown.path for column in made.columns] == [
+        "last10.accuracy",
+        "best.accuracy",
+        "detection.samples.auroc",
+    ]
+    assert "0.875 ± 0.000" in str(made)
+    assert "chosen by the test part itself" in made.caption
+
+
+def test_published_numbers_stand_beside_ours(tmp_path):
+    published = {("fedcorr", "all runs", "last10"): (90.59, 0.7), ("sce", "all runs", "last10"): (80.1, None)}
+    made = table(write_runs(tmp_path, CLEAR), published=published)
+    assert "| fedcorr | **71.67 ± 2.08** | 90.59 ± 0.7 | 1.00 |" in str(made)
+    assert "| sce | 57.33 ± 2.08 | 80.1 | 2.00 |" in str(made)
+    assert "| fedavg | 52.00 ± 2.00 | – | 3.00 |" in str(made)
+
+
+def test_csv_and_json_say_the_same(tmp_path):
+    made = table(write_runs(tmp_path, CLEAR))
+    lines = list(csv.DictReader(io.StringIO(writers.as_csv(made))))
+    assert lines[1]["row"] == "fedcorr"
+    assert (float(lines[1]["mean"]), lines[1]["mark"], lines[1]["n"]) == (pytest.approx(71.666667), "best", "3")
+    value = json.loads(writers.as_json(made))
+    cell = value["columns"][0]["cells"]["fedcorr"]
+    assert cell["seeds"] == {"0": 0.70, "1": 0.71, "2": 0.74}
+    assert cell["mark"] == "best"
+    assert value["columns"][0]["cells"]["sce"]["p"] < 0.05
+
+
+def test_latex_escapes(tmp_path):
+    made = table(write_runs(tmp_path, {"fedavg": [0.1, 0.2], "a_b:x=1": [0.3, 0.5]}, noise="constant:rate=0.5"))
+    text = writers.latex(made)
+    assert r"a\_b:x=1 & 40.00 $\pm$ 14.14 $\approx$" in text
+    assert r"(\%)" in text
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_compiles(tmp_path):
+    write_runs(tmp_path / "runs", CLEAR, noise="fedcorr:rho=1,tau=0.5")
+    write_runs(tmp_path / "runs", {"a_b:x=1": [0.3, 0.5]}, noise="constant:rate=0.5")
+    made = table(tmp_path / "runs", show="last10,best,auroc")
+    page = rf"\documentclass{{article}}\begin{{document}}{writers.latex(made)}\end{{document}}"
+    (tmp_path / "page.tex").write_text(page)
+    done = subprocess.run(
+        ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "page.tex"], cwd=tmp_path, capture_output=True
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_terminal_pieces_fit(tmp_path):
+    for noise in ("constant:rate=0.2", "constant:rate=0.5", "fedcorr:rho=1,tau=0.5"):
+        write_runs(tmp_path, CLEAR, noise=noise)
+    made = table(tmp_path, show="last10,last,best")
+    assert len(writers.for_terminal(made, 60)) > 1
+    assert len(writers.for_terminal(made, 400)) == 1
+
+
+# --- the command ---------------------------------------------------------------------------------------------------
+
+
+def command(*words):
+    with pytest.raises(SystemExit) as end:
+        main(["table", *map(str, words)])
+    return end.value.code
+
+
+def test_command(tmp_path, capsys):
+    write_runs(tmp_path / "runs", CLEAR)
+    assert command(tmp_path / "runs", "--format", "markdown") == 0
+    assert "|  | last10 | last | best | rank |" in capsys.readouterr().out
+    assert command(tmp_path / "runs", "--json", "--show", "auroc") == 0
+    assert json.loads(capsys.readouterr().out)["columns"][0]["figure"] == "detection.samples.auroc"
+    for suffix in writers.SUFFIXES:
+        assert command(tmp_path / "runs", "--out", tmp_path / f"table{suffix}", "--quiet") == 0
+        assert (tmp_path / f"table{suffix}").stat().st_size > 100
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ([], 2, "no run folder was given"),
+        (["absent"], 2, "no such folder"),
+        (["empty"], 3, "no run in there"),
+        (["runs", "--show", "lst10"], 2, "--show lst10 was given; allowed: last10"),
+        (["runs", "--rows", "metod"], 2, "unknown setting 'metod'. Did you mean 'method'?"),
+        (["runs", "--out", "table.doc"], 2, "a file that ends in .md"),
+        (["runs", "--alpha", "2"], 2, "above 0 and below 1"),
+        (["runs", "--show", "cost.nothing"], 3, "no run has a value for cost.nothing"),
+    ],
+)
+def test_wrong_use(tmp_path, monkeypatch, capsys, words, code, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    write_runs(tmp_path / "runs", CLEAR)
+    assert command(*words) == code
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_broken_summary_is_named(tmp_path):
+    folder = write_run(tmp_path / "run", "fedavg", 0, 0.5)
+    (folder / "summary.json").write_text("[]")
+    with pytest.raises(DataError, match=r"summary\.json"):
+        table(tmp_path)
+
+
+def test_from_python(tmp_path):
+    write_runs(tmp_path / "runs", CLEAR)
+    import fedwinnow
+
+    made = fedwinnow.table(tmp_path / "runs", show="last10")
+    made.save(tmp_path / "table.md")
+    assert (tmp_path / "table.md").read_text(encoding="utf-8") == str(made)
+    folders = sorted((tmp_path / "runs").iterdir())
+    assert str(fedwinnow.table(folders, show="last10")) == str(made)

@@ -1,0 +1,113 @@
+"""Runs into one line each of a table that is kept: `python tools/collect_results.py RUNS --out results/laptop.csv`.
+
+RUNS is a folder with a folder per scene, and in it the run folders. Lines of scenes that are not there stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+COLUMNS = (
+    "scene",
+    "method",
+    "seed",
+    "last10",
+    "last",
+    "best",
+    "last10_balanced",
+    "auroc",
+    "average_precision",
+    "memorised",
+    "realised_rate",
+    "quality_correlation",
+    "noisy_clients_found",
+    "forward_samples",
+    "backward_samples",
+    "bytes_up",
+    "scene_hash",
+    "version",
+    "command",
+)
+MANNERS = ("--out", "--checkpoint-every", "--backend", "--device", "--resume", "--json", "--quiet")
+ALONE = ("--resume", "--json", "--quiet")
+
+
+def main() -> None:
+    """Read the finished runs and write the table anew."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args()
+    rows = {key(row): row for row in read(asked.out)}
+    rows |= {key(row): row for path in sorted(asked.runs.glob("*/*/summary.json")) if (row := line(path)) is not None}
+    with asked.out.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted(rows.values(), key=key))
+    print(f"{asked.out}: {len(rows)} runs")
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """The lines of a table; none where there is none yet."""
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def key(row: dict[str, str]) -> tuple[str, str, int]:
+    """By which a run is known."""
+    return row["scene"], row["method"], int(row["seed"])
+
+
+def line(path: Path) -> dict[str, str] | None:
+    """A run in one line; None for one that has not finished."""
+    summary, run = json.loads(path.read_text(encoding="utf-8")), path.parent
+    if summary["status"] != "finished":
+        return None
+    environment = json.loads((run / "environment.json").read_text(encoding="utf-8"))
+    command = environment["command"]
+    detection, cost = summary["detection"], summary["cost"]
+    samples, quality, clients = (detection.get(name) or {} for name in ("samples", "quality", "clients"))
+    figures: dict[str, Any] = {
+        "last10": summary["last10"]["accuracy"],
+        "last": summary["last"]["accuracy"],
+        "best": summary["best"]["accuracy"],
+        "last10_balanced": summary["last10"]["balanced_accuracy"],
+        "auroc": samples.get("auroc"),
+        "average_precision": samples.get("average_precision"),
+        "memorised": (summary["memorisation"] or {}).get("memorised"),
+        "realised_rate": summary["scene"]["realised_rate"],
+        "quality_correlation": quality.get("pearson"),
+        "noisy_clients_found": clients.get("recall"),
+    }
+    return {
+        "scene": run.parent.name,
+        "method": command[command.index("--method") + 1],
+        "seed": str(summary["seed"]),
+        **{name: "" if value is None else f"{value:.4f}" for name, value in figures.items()},
+        **{name: str(cost[name]) for name in ("forward_samples", "backward_samples", "bytes_up")},
+        "scene_hash": summary["scene"]["hash"],
+        "version": environment["fedwinnow"],
+        "command": what_matters(command),
+    }
+
+
+def what_matters(command: list[str]) -> str:
+    """The command without the flags that cannot change a number."""
+    words, rest = [], iter(command)
+    for word in rest:
+        if word not in MANNERS:
+            words.append(word)
+        elif word not in ALONE:
+            next(rest)
+    return shlex.join(words)
+
+
+if __name__ == "__main__":
+    main()
