@@ -32,6 +32,7 @@ CASES = {
         "method": "fair:weigh=learned,steps=5",
         "trusted": 0.2,
     },
+    "different models": {"method": "rhfl:pre_train=1", "model": "lenet+mlp+linear", "public": 0.3},
     "dropout": {"model": "{material}/own_models.py:dropping"},
     "state, two exchanges, delays": {"method": "{material}/two_questions.py:delay=0.02", "model": "mlp", "rounds": 3},
 }

@@ -110,12 +110,12 @@ def test_everybody_is_visited_before_the_best_are_chosen(server):
     for number in (1, 2):
         server.begin(number)
         seen += method.choose(server)
-        assert server.notes["stage"] == "visit"
+        assert method.question(server) == ("visit", "train")
     assert sorted(seen) == [0, 1, 2, 3]
     server.begin(3)
     server.state["expected"] = torch.tensor([0.1, 0.4, torch.nan, -0.2]).double()  # client 2: the mean, 0.1
     assert method.choose(server) == [0, 1]
-    assert server.notes["stage"] == "select"
+    assert method.question(server) == ("select", "train")
 
 
 def test_curiosity_gives_places_to_others(server):

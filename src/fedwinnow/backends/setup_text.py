@@ -35,7 +35,7 @@ def describe_host(host: Host, arrays: SharedArrays) -> dict[str, Any]:
         "judged": describe_sites(host.judged, arrays),
         "parts": {name: describe_features(features, arrays) for name, features in host.parts.items()},
         "method": describe_part("method", host.method),
-        "model": describe_model(host.setup.model),
+        "models": [describe_model(model) for model in (host.setup.model, *host.setup.other_models)],
         "training": dataclasses.asdict(host.setup.training),
         "seed": host.setup.seed,
         "rounds": host.setup.rounds,
@@ -103,14 +103,16 @@ def whereabouts(kind: str, thing: Any) -> dict[str, str]:
 def build_host(described: dict[str, Any], device: str, arrays: OpenedArrays) -> Host:
     """The host that was described; its samples lie in the opened arrays."""
     training = Training(**described["training"])
+    first, *further = map(build_model, described["models"])
     setup = Setup(
-        build_model(described["model"]),
+        first,
         training,
         described["seed"],
         described["rounds"],
         device,
         described["memorisation_every"],
         described["judgement"],
+        tuple(further),
     )
     method = described["method"]
     return Host(

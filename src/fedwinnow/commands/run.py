@@ -24,7 +24,7 @@ class Run(Flags):
     data: str = "digits"
     """The data: a name with options (csv:path=a.csv,label=diagnosis), or a path to a folder of images or a file."""
     model: str | None = None
-    """The model; none: it follows the data. ./my_model.py:build takes your own."""
+    """The model; none: it follows the data. ./my_model.py:build takes your own; lenet+mlp: in turn (see rhfl)."""
     clients: int = 20
     """How many clients; the partition `column` takes them from the data instead."""
     participation: float = 0.25

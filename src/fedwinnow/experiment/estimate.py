@@ -11,9 +11,9 @@ import torch
 
 from fedwinnow.backends.choose import default_workers
 from fedwinnow.device import choose_device
-from fedwinnow.experiment.prepare import Stage
+from fedwinnow.experiment.prepare import Stage, setup_of
 from fedwinnow.federation.client import Client, score, scoring_batch
-from fedwinnow.federation.host import Host, Setup, Task
+from fedwinnow.federation.host import Host, Task
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.server import participants
 from fedwinnow.options import parse_spec
@@ -25,8 +25,7 @@ SLOW = 5.0  # a first step of more seconds than this is slow by itself, not for 
 def estimate(stage: Stage, rounds: int, backend: str = "serial", device: str | None = None) -> float:
     """Seconds for so many rounds with their evaluation and the verdicts at the end."""
     experiment = stage.experiment
-    chosen = str(choose_device(device))
-    setup = Setup(experiment.model, experiment.training(), experiment.seed, experiment.rounds, chosen)
+    setup = setup_of(experiment, str(choose_device(device)))
     sizes = stage.sites.holdings.sizes
     held = sizes[sizes > 0]
     if not len(held) or rounds == 0:

@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedwinnow.backends.choose import make_backend
 from fedwinnow.device import choose_device
 from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError
-from fedwinnow.experiment.prepare import Stage, prepare
+from fedwinnow.experiment.prepare import Stage, prepare, setup_of
+from fedwinnow.experiment.set_aside import bench_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import clients_table, config_of, environment, peak_memory, summarise
-from fedwinnow.federation.bench import Bench
-from fedwinnow.federation.host import Host, Setup, new_bench, new_model
+from fedwinnow.federation.host import Host, Setup, new_model
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.payload import Payload
@@ -90,13 +89,6 @@ def play_stage(stage: Stage, folder: RunFolder, manner: Manner, watchers: tuple[
     return player.play()
 
 
-def setup_of(experiment: Experiment, manner: Manner) -> Setup:
-    """What every host of a run must agree on."""
-    device, every = str(choose_device(manner.device)), experiment.memorisation_every
-    training = experiment.training()
-    return Setup(experiment.model, training, experiment.seed, experiment.rounds, device, every, manner.judgement)
-
-
 def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
     """A function that draws initial weights for a model beside the first; apart, so that no sample is in its reach."""
 
@@ -107,23 +99,13 @@ def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
     return fresh
 
 
-def bench_of(stage: Stage, setup: Setup, purpose: str) -> Bench | None:
-    """What the server has of samples for this purpose: trusted ones with their labels, or public ones; if any."""
-    features = stage.aside.trusted if purpose == "trusted" else stage.aside.public
-    if features is None:
-        return None
-    labels = stage.aside.trusted_labels if purpose == "trusted" else None
-    known = None if labels is None else torch.from_numpy(labels)
-    return new_bench(purpose, features, known, stage.sites, setup)
-
-
 class Player:
     """One process's work on one run."""
 
     def __init__(self, stage: Stage, folder: RunFolder, manner: Manner, watchers: tuple[Watcher, ...]) -> None:
         self.stage, self.folder, self.manner, self.watchers = stage, folder, manner, watchers
         experiment = stage.experiment
-        setup = setup_of(experiment, manner)
+        setup = setup_of(experiment, str(choose_device(manner.device)), manner.judgement)
         on_server = dataclasses.replace(setup, device="cpu")
         model = new_model(stage.sites.shape, on_server)
         self.server = Server(
@@ -135,8 +117,8 @@ class Player:
             classes=stage.sites.shape.classes,
             weights=model.payload(),
             model=model,
-            trusted=bench_of(stage, setup, "trusted"),
-            public=bench_of(stage, setup, "public"),
+            trusted=bench_of("trusted", stage.aside, stage.sites, setup),
+            public=bench_of("public", stage.aside, stage.sites, setup),
             vault=Memory(folder.vault),
             fresh=further_models(stage.sites.shape, on_server),
         )

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from fedwinnow.data.dataset import Features
-from fedwinnow.errors import DataError
+from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.set_aside import SetAside, set_aside
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.federation.host import Sites
+from fedwinnow.federation.host import Setup, Sites
 from fedwinnow.federation.method import Method
 from fedwinnow.methods.find import find_method
-from fedwinnow.models.choose import model_for
+from fedwinnow.models.choose import in_turn, model_for
 from fedwinnow.models.shape import Shape
+from fedwinnow.options import Part
 from fedwinnow.randomness import Integers, uniforms
 from fedwinnow.scene.holdings import Holdings, rank_within
 from fedwinnow.scene.scene import Scene
@@ -56,8 +57,36 @@ def prepare(experiment: Experiment, scene: Scene | None = None) -> Stage:
         sites, names, places = pooled(sites, order), ("everybody",), places[order]
     aside = set_aside(method, dataset, experiment)
     parts, labels = scored_parts(aside, scene, held_out)
-    resolved = dataclasses.replace(experiment, method=method, model=experiment.model or model_for(shape))
+    resolved = dataclasses.replace(experiment, method=method, model=models_of(experiment, method, shape))
     return Stage(resolved, scene, method, sites, places, judged, names, parts, labels, aside)
+
+
+def models_of(experiment: Experiment, method: Method, shape: Shape) -> Any:
+    """The model, or several that the clients have in turn, for methods in which everybody has their own."""
+    models = in_turn(experiment.model or model_for(shape))
+    if len(models) == 1:
+        return models[0]
+    if not method.own_models:
+        raise UsageError(
+            f"--model {experiment.model} was given, but method '{method.name}' averages models, so there can be only "
+            f"one; allowed: one model, or a method in which every client has its own, such as rhfl."
+        )
+    return "+".join(map(str, models)) if all(isinstance(model, str | Part) for model in models) else models
+
+
+def setup_of(experiment: Experiment, device: str, judgement: Any = "") -> Setup:
+    """What every host of the run must agree on, besides the data."""
+    first, *others = in_turn(experiment.model)
+    return Setup(
+        model=first,
+        training=experiment.training(),
+        seed=experiment.seed,
+        rounds=experiment.rounds,
+        device=device,
+        memorisation_every=experiment.memorisation_every,
+        judgement=judgement,
+        other_models=tuple(others),
+    )
 
 
 def make_scene(experiment: Experiment) -> Scene:

@@ -7,16 +7,22 @@ without them; what is left of the test part measures. Public samples may also co
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
+import torch
 
+from fedwinnow import catalogue
 from fedwinnow.data.dataset import Dataset, Features
 from fedwinnow.data.load import load
+from fedwinnow.data.tensors import InputStep
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.settings import Experiment, is_number
+from fedwinnow.federation.bench import NOBODY, Bench
+from fedwinnow.federation.host import Setup, Sites, new_model
 from fedwinnow.federation.method import Method
 from fedwinnow.models.shape import Shape
+from fedwinnow.parts.optimizers import Optimizer
 from fedwinnow.randomness import Integers, uniforms
 
 
@@ -125,3 +131,28 @@ def refuse_other_kind(dataset: Dataset, other: Dataset) -> None:
             f"--public {other.source} is the data of the run itself, test part included; give a share or a number of "
             f"its test part, for example --public 0.2."
         )
+
+
+def bench_of(purpose: Literal["trusted", "public"], aside: SetAside, sites: Sites, setup: Setup) -> Bench | None:
+    """The server's samples of this kind, with a model of the run to try on them; None where there are none."""
+    features = aside.trusted if purpose == "trusted" else aside.public
+    if features is None:
+        return None
+    labels = aside.trusted_labels if purpose == "trusted" else None
+    known = torch.full((len(features),), NOBODY) if labels is None else torch.from_numpy(labels)
+    model = new_model(sites.shape, setup)
+    return Bench(
+        id=NOBODY,
+        round=0,
+        rounds=setup.rounds,
+        features=features,
+        given=known.to(model.device),
+        classes=sites.shape.classes,
+        model=model,
+        training=setup.training,
+        optimizer=cast(Optimizer, catalogue.make("optimizers", setup.training.optimizer)),
+        input_step=InputStep(sites.shape.kind, sites.mean, sites.std, setup.device),
+        generator=torch.Generator(),
+        purpose=purpose,
+        seed=setup.seed,
+    )

@@ -9,8 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from fedwinnow import catalogue
 from fedwinnow.data.dataset import Features
 from fedwinnow.data.tensors import InputStep
 from fedwinnow.errors import FedwinnowError
-from fedwinnow.federation.bench import NOBODY, Bench
+from fedwinnow.federation.bench import NOBODY
 from fedwinnow.federation.client import Client, score, scoring_batch
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.judgement import Judgement
@@ -60,10 +59,13 @@ class Setup:
     device: str = "cpu"
     memorisation_every: int = 0  # in such rounds the models that leave a site are looked at before they go
     judgement: str | Part = ""  # how sites judge their labels in an audit; empty: nobody asks them to
+    other_models: tuple[ModelSpec, ...] = ()  # where clients have different models: they take them in turn
 
 
 # Questions of the evaluation: they concern every sample of a site, and leave no trace in its memory.
 MEASURING = ("judge", "predict", "audit")
+SCORE = "score "  # and the name of a part: what a client's own model says about samples that belong to no client
+OWN = "own."  # a client's own model, among what it remembers
 KEPT = "judgement."  # in a site's memory: what its judgement keeps, apart from what its method does
 
 
@@ -77,6 +79,11 @@ class Task:
     exchange: int  # the first, second, ... question of the round
     payload: Payload
     memory: str | None = None  # the version of the client's memory to start from
+
+    @property
+    def measures(self) -> bool:
+        """Whether it is a question of the evaluation."""
+        return self.ask in MEASURING or self.ask.startswith(SCORE)
 
 
 @dataclass
@@ -109,20 +116,27 @@ class Host:
         self.input_step = InputStep(sites.shape.kind, sites.mean, sites.std, setup.device)
         self.optimizer = cast(Optimizer, catalogue.make("optimizers", setup.training.optimizer))
         self.judgement = cast(Judgement, catalogue.make("judgements", setup.judgement)) if setup.judgement else None
-        self.model = new_model(sites.shape, setup)
-        self.spares = Spares(sites.shape, setup)
+        setups = [replace(setup, model=model) for model in (setup.model, *setup.other_models)]
+        self.models = [new_model(sites.shape, one) for one in setups]
+        self.spares = [Spares(sites.shape, one) for one in setups]
+        self.first = [model.payload() for model in self.models] if method.own_models else []
         torch.set_num_threads(1)  # another number of threads would move the last bits
         keep_freed_memory()
+
+    @property
+    def model(self) -> FlatModel:
+        """The model of the run; where clients have different ones, the first."""
+        return self.models[0]
 
     def answer(self, task: Task) -> Answer:
         """Let one client answer one question; whatever goes wrong there is an answer too."""
         began = time.perf_counter()
         try:
             client = self.client(task)
-            reply = self.question(task.ask)(client, task.payload)
+            reply = self.reply(client, task)
             if isinstance(reply, Verdict):
                 reply = {"p_wrong": reply.p_wrong.detach().cpu(), "suggested": reply.suggested.detach().cpu()}
-            memory = task.memory if task.ask in MEASURING else self.remember(task, client, reply)
+            memory = task.memory if task.measures else self.remember(task, client, reply)
             notes = client.notes | self.recited(task, reply)
         except FedwinnowError as problem:
             return Answer(task.client, error=str(problem))
@@ -133,22 +147,27 @@ class Host:
             reply=reply,
             memory=memory,
             notes=notes,
-            forward_samples=sum(work.forward_samples for work in (client, client.public) if work),
-            backward_samples=sum(work.backward_samples for work in (client, client.public) if work),
+            forward_samples=client.forward_samples + (client.public.forward_samples if client.public else 0),
+            backward_samples=client.backward_samples + (client.public.backward_samples if client.public else 0),
             seconds=time.perf_counter() - began,
         )
 
-    def question(self, ask: str) -> Callable[[Client, Payload], Payload]:
-        """The function that answers: one of the method, or the judgement where an audit asks."""
-        if ask == "audit" and self.judgement is not None:
-            return partial(self.judgement.judge, self.method)
-        function: Callable[[Client, Payload], Payload] = getattr(self.method, ask)
-        return function
+    def reply(self, client: Client, task: Task) -> Any:
+        """What the method answers, or the judgement where an audit asks; scores neither need know about."""
+        if task.ask == "audit" and self.judgement is not None:
+            return self.judgement.judge(self.method, client, task.payload)
+        if not task.ask.startswith(SCORE):
+            return getattr(self.method, task.ask)(client, task.payload)
+        self.method.load(client, task.payload)
+        part = self.parts[task.ask.removeprefix(SCORE)]
+        return {"logits": self.logits(client.model, part, 0, len(part))}
 
     def remember(self, task: Task, client: Client, reply: Payload) -> str | None:
-        """Store what the client wants to know next time, and its own running statistics where they stay with it."""
-        if self.setup.training.batch_norm == "local" and len(self.model.statistics):
-            client.state["batch_norm"] = self.model.statistics.clone()
+        """Store what the client wants to know next time, and what stays with it: running statistics, or its model."""
+        if self.method.own_models:
+            client.state |= client.model.payload(OWN)
+        elif self.setup.training.batch_norm == "local" and len(client.model.statistics):
+            client.state["batch_norm"] = client.model.statistics.clone()
         kept = self.observed(task, client, reply)
         return self.memory.write(task.client, task.round, task.exchange, client.state | kept)
 
@@ -165,21 +184,25 @@ class Host:
 
     def client(self, task: Task) -> Client:
         """The client of a task, with its memory and a generator of its own."""
-        sites = self.judged if task.ask in MEASURING else self.sites
+        sites, kind = self.judged if task.measures else self.sites, task.client % len(self.models)
+        model = self.models[kind]
         mine = sites.holdings.of(task.client)
         key = stream_key(self.setup.seed, f"client {task.ask} {task.exchange}", task.client, task.round) & (2**63 - 1)
-        seed_layers(key, self.model.device)
+        seed_layers(key, model.device)
         stored = self.memory.read(task.memory)
         state = {key: value for key, value in stored.items() if not key.startswith(KEPT)}
-        self.model.own_statistics = state.get("batch_norm")
+        model.own_statistics = state.get("batch_norm")
+        if self.method.own_models:
+            own = {key.removeprefix(OWN): state.pop(key) for key in list(state) if key.startswith(OWN)}
+            model.load(own or self.first[kind])
         client = Client(
             id=task.client,
             round=task.round,
             rounds=self.setup.rounds,
             features=sites.features.subset(sites.holdings.rows[mine]),
-            given=torch.from_numpy(sites.given[mine].copy()).to(self.model.device),
+            given=torch.from_numpy(sites.given[mine].copy()).to(model.device),
             classes=sites.shape.classes,
-            model=self.model,
+            model=model,
             training=self.setup.training,
             optimizer=self.optimizer,
             input_step=self.input_step,
@@ -187,10 +210,10 @@ class Host:
             state=state,
             kept={key.removeprefix(KEPT): value for key, value in stored.items() if key.startswith(KEPT)},
             trained=self.used_for_training(task.client) if sites is self.judged else None,
-            spare=self.spares.fresh(self.model.own_statistics),
+            spare=self.spares[kind].fresh(model.own_statistics),
         )
         if "public" in self.parts:
-            nothing = torch.full((len(self.parts["public"]),), NOBODY, device=self.model.device)
+            nothing = torch.full((len(self.parts["public"]),), NOBODY, device=model.device)
             client.public = replace(client, features=self.parts["public"], given=nothing, state={}, trained=None)
         return client
 
@@ -223,10 +246,13 @@ class Host:
         """Logits of samples that belong to no client; `start` must be a multiple of the scoring batch."""
         self.model.own_statistics = None
         self.model.load(weights)
-        features, size = self.parts[part], scoring_batch(self.model)
-        batches = list(torch.split(torch.arange(start, stop), size))
+        return self.logits(self.model, self.parts[part], start, stop)
+
+    def logits(self, model: FlatModel, features: Features, start: int, stop: int) -> Tensor:
+        """Logits of these samples under a model."""
+        batches = list(torch.split(torch.arange(start, stop), scoring_batch(model)))
         stored = (torch.from_numpy(array) for array in features.stream(rows.numpy() for rows in batches))
-        return score(self.model, stored, self.input_step, self.sites.shape.classes).cpu()
+        return score(model, stored, self.input_step, self.sites.shape.classes).cpu()
 
 
 def seed_layers(key: int, device: torch.device) -> None:
@@ -259,27 +285,6 @@ class Spares:
             self.models.append(new_model(self.shape, self.setup))
         self.models[number].own_statistics = own_statistics
         return self.models[number]
-
-
-def new_bench(purpose: str, features: Features, labels: Tensor | None, sites: Sites, setup: Setup) -> Bench:
-    """Samples for the server, with a model of the run to try on them; without labels they are public."""
-    model = new_model(sites.shape, setup)
-    unknown = torch.full((len(features),), NOBODY)
-    return Bench(
-        id=NOBODY,
-        round=0,
-        rounds=setup.rounds,
-        features=features,
-        given=(unknown if labels is None else labels).to(model.device),
-        classes=sites.shape.classes,
-        model=model,
-        training=setup.training,
-        optimizer=cast(Optimizer, catalogue.make("optimizers", setup.training.optimizer)),
-        input_step=InputStep(sites.shape.kind, sites.mean, sites.std, setup.device),
-        generator=torch.Generator(),
-        purpose=purpose,
-        seed=setup.seed,
-    )
 
 
 def new_model(shape: Shape, setup: Setup) -> FlatModel:

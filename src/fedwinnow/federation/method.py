@@ -58,6 +58,8 @@ class Method(Part):
     needs: ClassVar[tuple[str, ...]] = ()
     # Whether the paper says how models are merged, so that no other rule can take its place.
     own_aggregation: ClassVar[bool] = False
+    # Whether every client keeps a model of its own, perhaps of another architecture, and there is no global one.
+    own_models: ClassVar[bool] = False
     stages: ClassVar[tuple[str, ...]] = ("train",)
     citation: ClassVar[str] = ""
 
@@ -132,6 +134,11 @@ class Method(Part):
         client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got))
         return self.reply(client)
 
+    def load(self, client: Client, got: Payload) -> None:
+        """Put the model that is judged and measured into `client.model`: the global one, or the client's own."""
+        if not self.own_models:  # else it is there already
+            client.model.load(got)
+
     def objective(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload) -> Tensor:
         """The loss of one batch; most methods that change only the loss override only this."""
         x, target = self.mix(client, x, y)
@@ -155,8 +162,8 @@ class Method(Part):
         return {"predicted": self.logits(client, got).argmax(1).cpu()}
 
     def logits(self, client: Client, got: Payload) -> Tensor:
-        """What was received says about all samples of the site."""
-        client.model.load(got)
+        """What was received, or the client's own model, says about all samples of the site."""
+        self.load(client, got)
         return client.predict()
 
     # --- shared by many --------------------------------------------------------------------------------------------

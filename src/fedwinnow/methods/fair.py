@@ -71,10 +71,15 @@ class Fair(Method):
     def start(self, server: Server) -> None:
         server.state["expected"] = torch.full((server.clients,), torch.nan, dtype=torch.float64)
 
+    def visiting(self, server: Server) -> bool:
+        """Whether everybody still has their turn."""
+        return server.round <= self.passes * server.rounds_per_pass
+
+    def question(self, server: Server) -> tuple[str, str]:
+        return ("visit" if self.visiting(server) else "select"), "train"
+
     def choose(self, server: Server) -> Sequence[int]:
-        visiting = server.round <= self.passes * server.rounds_per_pass
-        server.note(stage="visit" if visiting else "select")
-        if visiting:
+        if self.visiting(server):
             return sorted(server.turn(server.round - 1))
         count, generator = server.per_round, server.generator("exploration")
         curious = int((torch.rand(count, generator=generator) < self.explore).sum())

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedwinnow.errors import RunError
+from fedwinnow.federation.host import SCORE
 from fedwinnow.federation.rounds import Federation, Tally
 from fedwinnow.metrics import detection, memorisation, task
 from fedwinnow.metrics.defined import count, mean_of, share
@@ -34,10 +35,16 @@ class Evaluation:
         return tuple(np.flatnonzero(self.scene.holdings.sizes).tolist())
 
     def scores(self, federation: Federation, part: str) -> dict[str, Any] | None:
-        """Task scores of what the method answers on the test part or the noisy hold-out; None where there is none."""
+        """Task scores of what the method answers on the test part or the noisy hold-out; None where there is none.
+
+        Where every client has a model of its own, they are the mean of all of them.
+        """
         labels = self.labels.get(part)
         if labels is None or not len(labels):
             return None
+        if federation.method.own_models:
+            replies = federation.ask_all(f"{SCORE}{part}", self.everybody)
+            return task.of_several([reply["logits"].numpy() for _, reply in replies], labels)
         models = federation.method.models(federation.server)
         answers = [federation.backend.score(part, model, len(labels)) for model in models]
         scores = task.from_logits(federation.method.joined(answers).numpy(), labels)
@@ -52,7 +59,7 @@ class Evaluation:
         test = self.scores(federation, "test")
         row = {name: None if test is None else test[name] for name in (*SCORES, "loss")}
         if test is not None:
-            row |= {name: test[name] for name in ("top5", "each_accuracy") if name in test}
+            row |= {name: test[name] for name in ("top5", "each_accuracy", "ensemble_accuracy") if name in test}
         held_out = self.scores(federation, "validation")
         if held_out is not None:
             row["validation_accuracy"] = held_out["accuracy"]

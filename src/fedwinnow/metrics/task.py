@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,27 @@ def task_scores(predicted: Values, labels: Values, classes: int, top5: Values | 
         "per_class_recall": recall,
         "confusion": confusion.tolist(),
     }
+
+
+def of_several(every: Sequence[Values], labels: Values) -> dict[str, Any]:
+    """The mean scores of several models, with their confusions added up; and the accuracy of their mean probability."""
+    scores = [from_logits(logits, labels) for logits in every]
+    names = ("accuracy", "balanced_accuracy", "macro_f1", "top5", "loss")
+    chances = np.mean([softmax(np.asarray(logits, np.float64)) for logits in every], axis=0)
+    return {
+        **{name: mean_of(score[name] for score in scores) for name in names},
+        "per_class_recall": [
+            mean_of(recalls) for recalls in zip(*(s["per_class_recall"] for s in scores), strict=True)
+        ],
+        "confusion": np.sum([score["confusion"] for score in scores], axis=0).tolist(),
+        "ensemble_accuracy": share(count(chances.argmax(1) == np.asarray(labels)), len(labels)),
+    }
+
+
+def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
+    """Probabilities, row by row."""
+    powers = np.exp(logits - logits.max(1, keepdims=True))
+    return np.asarray(powers / powers.sum(1, keepdims=True))
 
 
 def from_logits(logits: Values, labels: Values) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedwinnow.catalogue import make
@@ -32,6 +33,22 @@ def model_for(shape: Shape) -> str:
     if shape.kind == "rows" or shape.smaller_side < 4:
         return "mlp"
     return "lenet" if shape.smaller_side <= LARGEST_SMALL_IMAGE else "resnet18"
+
+
+def in_turn(spec: ModelSpec | list[ModelSpec] | tuple[ModelSpec, ...]) -> list[ModelSpec]:
+    """The models that the clients have in turn: `lenet+mlp` or a list of specs; one model stays one."""
+    if isinstance(spec, list | tuple):
+        return list(spec)
+    if not isinstance(spec, str) or "+" not in spec or names_file(spec):
+        return [spec]
+    return [piece.strip() for piece in spec.split("+")]
+
+
+def names_file(spec: str) -> bool:
+    """Whether a text is the path of one file with a model, whose name happens to have a + in it."""
+    from fedwinnow.models.own import is_own
+
+    return is_own(spec) and Path(spec.rpartition(".py")[0] + ".py").expanduser().is_file()
 
 
 def make_model(spec: ModelSpec, shape: Shape, seed: int = 0) -> nn.Module:
