@@ -27,7 +27,7 @@ from fedwinnow.federation.method import Method, Replies, Verdict
 from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
 from fedwinnow.models.features import logits_and_features
-from fedwinnow.options import option
+from fedwinnow.options import filled, option
 from fedwinnow.parts.centroids import class_means, likeness, nearest
 from fedwinnow.parts.regularise import entropy
 from fedwinnow.parts.relabel import NOTHING, leaning
@@ -78,9 +78,9 @@ class RobustFl(Method):
     )
     lambda_cen: float = option(1.0, "Weight of the distance to the label's centroid.", symbol="λ_cen", at_least=0)
     lambda_e: float = option(0.8, "Weight of the entropy of predictions.", symbol="λ_e", at_least=0)
-    centroid_loss: Literal["mean", "sum", "constant"] | None = option(
+    centroid_loss: Literal["mean", "distance", "sum", "constant"] | None = option(
         None,
-        "Squared distances as a mean or a sum over the batch; constant: without a gradient.",
+        "The mean over samples and features, the mean or the sum of squared distances; constant: no gradient.",
         presets={"paper": "mean", "code": "constant"},
     )
     first_centroids: Literal["mean", "random"] | None = option(
@@ -161,9 +161,10 @@ class RobustFl(Method):
         lesson.tell(rows, rows_small, agrees, target)
         loss = self.criterion.mean(logits, target, client.class_counts)
         if self.centroid_loss != "constant" and self.lambda_cen:
-            away = (features - lesson.centroids[given]).square().sum(1) * agrees
+            away = (features - lesson.centroids[given]).square() * agrees.unsqueeze(1)
+            over = {"mean": away.numel(), "distance": len(away), "sum": 1}[filled(self.centroid_loss)]
             ramp = min(client.round / max(1, first_rounds(client.rounds, self.given_rounds)), 1.0)
-            loss = loss + self.lambda_cen * ramp * (away.sum() if self.centroid_loss == "sum" else away.mean())
+            loss = loss + self.lambda_cen * ramp * away.sum() / over
         lesson.follow(class_means(features.detach(), given, client.classes))
         return loss + self.lambda_e * entropy(logits)
 
