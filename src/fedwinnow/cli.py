@@ -31,6 +31,7 @@ COMMANDS = {
         "fedwinnow.commands.detection:Detection",
         "noisy clients of a run told apart by many mixtures, scored",
     ),
+    "sweep": ("fedwinnow.commands.sweep:Sweep", "methods x scenes x seeds; skips what is done, resumes what is not"),
     "table": ("fedwinnow.commands.table:Table", "runs side by side: mean, deviation, paired tests over seeds"),
     "data": ("fedwinnow.commands.parts:Data", "the data sources, with every option"),
     "partitions": ("fedwinnow.commands.parts:Partitions", "the partitions, with every option"),

@@ -283,6 +283,7 @@ class Player:
             "test": self.evaluation.scores(self.federation, "test"),
             "detection": self.evaluation.detection(p_wrong, suggested, self.folder.rounds()),
             "memorisation": self.evaluation.memorised(self.federation),
+            "silent": self.federation.silent,
         }
         save_arrays(self.stage.scene, self.folder.path)
         summary = summarise(self.stage, self.folder.rounds(), self.costs, "finished", final)
