@@ -26,6 +26,7 @@ from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.rounds import Faults, Federation, Tally
 from fedwinnow.federation.server import Server
+from fedwinnow.metrics.defined import mean_of
 from fedwinnow.metrics.evaluation import Evaluation
 from fedwinnow.models.shape import Shape
 from fedwinnow.randomness import stream_key
@@ -227,6 +228,7 @@ class Player:
             **measured,
             **self.evaluation.remarks(tally),
             **({} if quality is None else {"quality_correlation": quality["pearson"]}),
+            **({"stability": mean_of(tally.distances)} if tally.distances else {}),
             "bytes_up": tally.bytes_up,
             "bytes_down": tally.bytes_down,
             "forward_samples": tally.forward_samples,
@@ -268,10 +270,12 @@ class Player:
         if self.done == 0:
             self.write(self.checkpoint())
         p_wrong, suggested = self.evaluation.verdicts(self.federation)
+        predicted, losses = self.evaluation.predictions(self.federation)
+        self.folder.write_arrays("verdicts.npz", p_wrong=p_wrong, suggested=suggested, loss=losses)
         final = {
             "test": self.evaluation.scores(self.federation, "test"),
             "detection": self.evaluation.detection(p_wrong, suggested, self.folder.rounds()),
-            "memorisation": self.evaluation.memorised(self.federation),
+            "memorisation": self.evaluation.memorisation_of(predicted),
         }
         save_arrays(self.stage.scene, self.folder.path)
         summary = summarise(self.stage, self.folder.rounds(), self.costs, "finished", final)

@@ -157,10 +157,21 @@ class Evaluation:
         """What the global model remembers of wrong labels; None where the truth is unknown."""
         if self.scene.true is None:
             return None
-        predicted = self.scene.given.copy()
-        for client, reply in federation.ask_all("predict", self.everybody):
-            predicted[self.scene.holdings.of(client)] = reply["predicted"].numpy()
+        return self.memorisation_of(self.predictions(federation)[0])
+
+    def memorisation_of(self, predicted: Integers) -> dict[str, Any] | None:
+        """The same from predictions that are there already."""
+        if self.scene.true is None:
+            return None
         return memorisation.memorisation(predicted, self.scene.given, self.scene.true)
+
+    def predictions(self, federation: Federation) -> tuple[Integers, Floats]:
+        """What the global model predicts for every training sample, and its loss on the given label."""
+        predicted, losses = self.scene.given.copy(), np.full(len(self.scene.given), np.nan)
+        for client, reply in federation.ask_all("predict", self.everybody):
+            mine = self.scene.holdings.of(client)
+            predicted[mine], losses[mine] = reply["predicted"].numpy(), reply["loss"].numpy()
+        return predicted, losses
 
 
 def noisy_ones(rates: Floats) -> list[int]:
