@@ -157,13 +157,11 @@ class RunFolder:
             write_text(self.path / name, text)
 
     def write_arrays(self, name: str, **arrays: Any) -> None:
-        """A file of arrays; numbers take half their room, which is more than anybody reads."""
+        """A file of arrays."""
         import numpy as np
 
-        small = {np.dtype(np.float64): np.float32, np.dtype(np.int64): np.int32}
         with guarded(self.path), replacing(self.path / name) as stream:
-            kept = {key: value.astype(small[value.dtype]) for key, value in arrays.items()}
-            np.savez_compressed(stream, allow_pickle=False, **kept)
+            np.savez_compressed(stream, allow_pickle=False, **arrays)
 
     def read_json(self, name: str) -> Any:
         """A whole JSON file; None where there is none."""

@@ -271,7 +271,7 @@ class Player:
             self.write(self.checkpoint())
         p_wrong, suggested = self.evaluation.verdicts(self.federation)
         predicted, losses = self.evaluation.predictions(self.federation)
-        self.folder.write_arrays("verdicts.npz", p_wrong=p_wrong, suggested=suggested, loss=losses)
+        self.folder.write_arrays("verdicts.npz", p_wrong=p_wrong, suggested=suggested, loss=losses.astype(np.float32))
         final = {
             "test": self.evaluation.scores(self.federation, "test"),
             "detection": self.evaluation.detection(p_wrong, suggested, self.folder.rounds()),

@@ -91,6 +91,7 @@ def draw_sensitivity(views: Sequence[View], path: Path, option: str) -> Path:
             centre = [100 * (mean(one) or np.nan) for one in values]
             spread = [100 * (sample_std(one) or 0) for one in values]
             axes.errorbar(places, centre, spread, marker=mark, color=colour, capsize=3, label=pick)
+        axes.set_xticks(places)
         axes.set(xlabel=option, ylabel="accuracy (%)", title=f"Sensitivity to {option}")
         axes.grid(alpha=0.2)
         figure.legend(frameon=False, loc="outside lower center", ncols=2)
@@ -118,6 +119,7 @@ def draw_detection(views: Sequence[View], path: Path, fits: int = 1000) -> Path:
         for name, (colour, mark) in names.items():
             values = [100 * row[name] if row[name] is not None else np.nan for row in rows]
             axes.plot([row["round"] for row in rows], values, marker=mark, color=colour, label=name.replace("_", " "))
+        axes.set_xticks([row["round"] for row in rows])
         axes.set(xlabel="round", ylabel="%", ylim=(-3, 103), title=f"Noisy clients found by {fits} mixtures")
         axes.grid(alpha=0.2)
         figure.legend(frameon=False, loc="outside lower center", ncols=3)
