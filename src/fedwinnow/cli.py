@@ -30,6 +30,7 @@ COMMANDS = {
     "paper list": ("fedwinnow.commands.paper:List", "the papers' tables as recipes, by name"),
     "paper run": ("fedwinnow.commands.paper:Run", "make a paper's table again, in full or as a miniature"),
     "paper table": ("fedwinnow.commands.paper:Table", "a paper's table from its runs, the paper's numbers beside ours"),
+    "figure": ("fedwinnow.commands.figure:Figure", "any picture of the papers from run folders"),
     "detection": (
         "fedwinnow.commands.detection:Detection",
         "noisy clients of a run told apart by many mixtures, scored",

@@ -25,6 +25,7 @@ from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.rounds import Faults, Federation, Tally
 from fedwinnow.federation.server import Server
+from fedwinnow.metrics.defined import mean_of
 from fedwinnow.metrics.evaluation import Evaluation
 from fedwinnow.models.shape import Shape
 from fedwinnow.options import Part
@@ -220,6 +221,7 @@ class Player:
             **measured,
             **self.evaluation.remarks(tally),
             **({} if quality is None else {"quality_correlation": quality["pearson"]}),
+            **({"stability": mean_of(tally.distances)} if tally.distances else {}),
             "bytes_up": tally.bytes_up,
             "bytes_down": tally.bytes_down,
             "forward_samples": tally.forward_samples,
@@ -261,10 +263,12 @@ class Player:
         if self.done == 0:
             self.write(self.checkpoint())
         p_wrong, suggested = self.evaluation.verdicts(self.federation)
+        predicted, losses = self.evaluation.predictions(self.federation)
+        self.folder.write_arrays("verdicts.npz", p_wrong=p_wrong, suggested=suggested, loss=losses.astype(np.float32))
         final = {
             "test": self.evaluation.scores(self.federation, "test"),
             "detection": self.evaluation.detection(p_wrong, suggested, self.folder.rounds()),
-            "memorisation": self.evaluation.memorised(self.federation),
+            "memorisation": self.evaluation.memorisation_of(predicted),
             "silent": self.federation.silent,
         }
         save_arrays(self.stage.scene, self.folder.path)

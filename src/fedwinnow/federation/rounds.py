@@ -17,6 +17,8 @@ from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Exchange, Method, Replies
 from fedwinnow.federation.payload import Payload, problem_with, size_in_bytes
 from fedwinnow.federation.server import Server
+from fedwinnow.metrics.defined import Figure
+from fedwinnow.metrics.stability import training_stability
 
 
 @dataclass
@@ -44,6 +46,7 @@ class Tally:
     forward_samples: int = 0
     backward_samples: int = 0
     seconds: float = 0.0
+    distances: list[Figure] = field(default_factory=list)  # squared, of each trained model from where it started
     notes: dict[int, Payload] = field(default_factory=dict)  # per-sample remarks of the clients, for evaluation only
 
 
@@ -159,6 +162,10 @@ class Federation:
         tally.bytes_up += size_in_bytes(answer.reply)
         tally.forward_samples += answer.forward_samples
         tally.backward_samples += answer.backward_samples
+        if "weights" in answer.reply:
+            trained = self.server.model.trainable
+            local, start = answer.reply["weights"][:trained], self.server.weights["weights"][:trained]
+            tally.distances.append(training_stability([local.numpy()], start.numpy()))
         if answer.notes:
             tally.notes.setdefault(answer.client, {}).update(answer.notes)
 

@@ -17,6 +17,7 @@ from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import Scene
 
 SCORES = ("accuracy", "balanced_accuracy", "macro_f1")
+NOBODY = -1  # in place of a prediction, where nobody made one
 NOISY_CLIENT = 0.1  # a client counts as noisy above this share of wrong labels
 
 
@@ -165,11 +166,25 @@ class Evaluation:
         """What the global model remembers of wrong labels; None where the truth is unknown."""
         if self.scene.true is None:
             return None
-        predicted, asked = self.scene.given.copy(), np.zeros(len(self.scene.given), bool)
+        return self.memorisation_of(self.predictions(federation)[0])
+
+    def memorisation_of(self, predicted: Integers) -> dict[str, Any] | None:
+        """The same from predictions that are there already."""
+        if self.scene.true is None:
+            return None
+        asked = predicted != NOBODY
+        return memorisation.memorisation(predicted[asked], self.scene.given[asked], self.scene.true[asked])
+
+    def predictions(self, federation: Federation) -> tuple[Integers, Floats]:
+        """What the global model predicts for every training sample, and its loss on the given label.
+
+        Samples of a site that could not answer have -1 and no loss.
+        """
+        predicted, losses = np.full_like(self.scene.given, NOBODY), np.full(len(self.scene.given), np.nan)
         for client, reply in federation.ask_all("predict", self.everybody):
             mine = self.scene.holdings.of(client)
-            predicted[mine], asked[mine] = reply["predicted"].numpy(), True
-        return memorisation.memorisation(predicted[asked], self.scene.given[asked], self.scene.true[asked])
+            predicted[mine], losses[mine] = reply["predicted"].numpy(), reply["loss"].numpy()
+        return predicted, losses
 
 
 def noisy_ones(rates: Floats) -> list[int]:
