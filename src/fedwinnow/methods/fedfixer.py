@@ -16,7 +16,6 @@ The sieve is that of CORES² (Cheng et al., ICLR 2021). No code was at hand: rea
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -25,7 +24,7 @@ from torch import Tensor
 
 from fedwinnow.federation.client import Client, Step
 from fedwinnow.federation.flat import FlatModel
-from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
+from fedwinnow.federation.method import Method, Verdict
 from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.server import Server
 from fedwinnow.options import option
@@ -67,11 +66,9 @@ class FedFixer(Method):
         """Rounds before samples are selected."""
         return round(rounds / 10) if self.warm_up is None else self.warm_up
 
-    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
+    def question(self, server: Server) -> tuple[str, str]:
         early = server.round <= self.warm_up_rounds(server.rounds)
-        server.note(stage="warm_up" if early else "select")
-        replies = yield Exchange("train", self.choose(server), lambda client: self.send(server, client))
-        self.merge(server, replies)
+        return "warm_up" if early else "select", "train"
 
     # --- the client's half -----------------------------------------------------------------------------------------
 

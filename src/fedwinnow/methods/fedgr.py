@@ -18,24 +18,27 @@ mixture to the losses of a round's clients; each client gets its own clean proba
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fedwinnow.federation.client import Client, Step
+from fedwinnow.federation.client import Client
 from fedwinnow.federation.flat import FlatModel
-from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
+from fedwinnow.federation.method import Method, Replies, Verdict
 from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
 from fedwinnow.models.features import logits_and_features
-from fedwinnow.options import option
+from fedwinnow.options import filled, option
 from fedwinnow.parts.distillation import divergence
 from fedwinnow.parts.moving_average import MovingAverage
+from fedwinnow.parts.passes import rounds_of_passes
 from fedwinnow.parts.relabel import NOTHING, sure_guesses
+from fedwinnow.parts.replies import noted
 from fedwinnow.parts.sample_losses import sample_losses
+from fedwinnow.parts.second_model import second_model
 from fedwinnow.parts.two_gaussians import TwoGaussians, fit_two_gaussians
 
 
@@ -67,12 +70,7 @@ class FedGr(Method):
     name: ClassVar[str] = "fedgr"
     citation: ClassVar[str] = "Tian et al., Global Reviser for Federated Learning with Noisy Labels, ICML 2026"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "revise")
-    exposes: ClassVar[dict[str, Exposure]] = {
-        "weights": "model",
-        "counters": "model",
-        "samples": "client",
-        "sample_loss": "sample",
-    }
+    exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "sample_loss": "sample"}
 
     preset: Literal["paper", "code"] = option("paper", "Follow the paper, or its development code where they differ.")
     warm_up: int | None = option(
@@ -108,9 +106,7 @@ class FedGr(Method):
     )
     mixup: float = option(0.0, "Not part of FedGR: its views take this place.", at_least=0, at_most=0)
     weighting: Literal["sample", "batch"] | None = option(
-        None,
-        "Given and pseudo-label are weighted per sample, or by a batch's mean q.",
-        presets={"paper": "sample", "code": "batch"},
+        None, "Labels are weighted per sample, or by a batch's mean q.", presets={"paper": "sample", "code": "batch"}
     )
     keep_clean: bool | None = option(
         None, "On a noisy client samples found clean keep their given label.", presets={"paper": False, "code": True}
@@ -142,20 +138,18 @@ class FedGr(Method):
 
     def warm_up_rounds(self, server: Server) -> int:
         """Rounds before labels are refined."""
-        if self.warm_up is not None:
-            return min(self.warm_up, server.rounds)
-        passes = max(1, round(server.rounds / 5 / server.rounds_per_pass))
-        return min(passes * server.rounds_per_pass, server.rounds)
+        passes = rounds_of_passes(server, None, share=0.2, least=1)
+        return passes if self.warm_up is None else min(self.warm_up, server.rounds)
 
-    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        early = server.round <= self.warm_up_rounds(server)
-        server.note(stage="warm_up" if early else "revise")
-        ask = "train_early" if early else "train"
-        replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
-        self.merge(server, replies)
+    def early(self, server: Server) -> bool:
+        """Whether the warm-up goes on."""
+        return server.round <= self.warm_up_rounds(server)
+
+    def question(self, server: Server) -> tuple[str, str]:
+        return ("warm_up", "train_early") if self.early(server) else ("revise", "train")
 
     def choose(self, server: Server) -> Sequence[int]:
-        in_turn = server.round <= self.warm_up_rounds(server) and self.warm_up_sampling == "turns"
+        in_turn = self.early(server) and self.warm_up_sampling == "turns"
         return server.turn(server.round - 1) if in_turn else server.sample()
 
     def send(self, server: Server, client: int) -> Payload:
@@ -163,15 +157,9 @@ class FedGr(Method):
         return {**server.weights, **server.recall(client)}
 
     def merge(self, server: Server, replies: Replies) -> None:
-        losses: dict[int, Tensor] = {}
-
-        def noting() -> Replies:
-            for client, reply in replies:
-                if "sample_loss" in reply:
-                    losses[client] = reply["sample_loss"]
-                yield client, reply
-
-        super().merge(server, noting())
+        replies, news = noted(replies, "sample_loss")
+        super().merge(server, replies)
+        losses = {client: said["sample_loss"] for client, said in news.items() if said}
         if losses:
             everything = torch.cat(list(losses.values()))
             mixture = self.mixture(everything)
@@ -181,7 +169,7 @@ class FedGr(Method):
 
     def mixture(self, losses: Tensor) -> TwoGaussians:
         """Federated sieving: two Gaussians; losses that are all equal are all clean."""
-        return fit_two_gaussians(losses, steps=self.em_steps or 100, tolerance=self.em_tolerance or 0.001)
+        return fit_two_gaussians(losses, steps=filled(self.em_steps), tolerance=filled(self.em_tolerance))
 
     # --- the client's half: before training ------------------------------------------------------------------------
 
@@ -205,7 +193,7 @@ class FedGr(Method):
         pseudo = self.pseudo_labels(client, logits, sieved)
         lesson = self.lesson(client, pseudo, sieved, early=early)
         if self.lambda_r:
-            lesson.anchor = features if self.anchor == "once" else another(client, client.model.weights)
+            lesson.anchor = features if self.anchor == "once" else second_model(client, client.model.weights)
         teacher = self.revised_teacher(client, sieved, lesson, early=early) if self.lambda_b else None
         self.fit(client, lesson, teacher)
         if sieving and self.sieve == "local":
@@ -262,10 +250,10 @@ class FedGr(Method):
         current = client.model.weights
         kept = self.kept_by_revision(client, sieved, early=early)
         teacher = MovingAverage(
-            another(client, current),
+            second_model(client, current),
             client.state.get("teacher", current),
             steps=int(client.state.get("teacher_steps", torch.zeros(1))),
-            repeats=self.ema_updates or 1,
+            repeats=filled(self.ema_updates),
             rising=bool(self.decay_warm_up),
         )
         teacher.move(current, kept)
@@ -290,18 +278,9 @@ class FedGr(Method):
         def objective(rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
             return self.loss_of(client, lesson, rows.to(y.device), x, y)
 
-        def followed(step: Step, model: FlatModel) -> Step:
-            def both() -> None:
-                step()
-                if teacher is not None:
-                    teacher.follow(model.weights, self.local_decay)
-
-            return both
-
-        client.fit(objective, rows=lesson.rows, views=self.strong, around=followed)
-        if teacher is not None:
-            client.state["teacher"] = teacher.weights.clone()
-            client.state["teacher_steps"] = torch.tensor([teacher.steps])
+        around = None if teacher is None else teacher.following(self.local_decay)
+        client.fit(objective, rows=lesson.rows, views=self.strong, around=around)
+        client.state |= {} if teacher is None else teacher.state
 
     def loss_of(self, client: Client, lesson: Lesson, rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Eq. (4): L_SR + lambda_B B + lambda_R R."""
@@ -340,12 +319,3 @@ class FedGr(Method):
         if not sieved.known:
             return verdict
         return Verdict(client.for_all(1.0 - sieved.q.double(), verdict.p_wrong), verdict.suggested)
-
-
-def another(client: Client, weights: Tensor) -> FlatModel:
-    """A second model on the site, with these weights and statistics."""
-    assert client.spare is not None
-    model = client.spare()
-    with torch.no_grad():
-        model.weights.copy_(weights)
-    return model

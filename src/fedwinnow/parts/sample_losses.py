@@ -10,7 +10,7 @@ from torch.nn import functional
 LossKind = Literal["cross_entropy", "double_softmax"]
 
 
-def sample_losses(logits: Tensor, labels: Tensor, kind: LossKind = "cross_entropy") -> Tensor:
+def sample_losses(logits: Tensor, labels: Tensor, kind: LossKind | None = None) -> Tensor:
     """Cross-entropy per sample; `double_softmax` repeats released codes that took the softmax twice.
 
     The double softmax is -p_y + log sum exp p_c: bounded, in a band of width 1.
