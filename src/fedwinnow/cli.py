@@ -16,6 +16,12 @@ from fedwinnow.version import __version__
 COMMANDS = {
     "demo": ("fedwinnow.commands.demo:Demo", "the main job on embedded data, ending in something worth looking at"),
     "run": ("fedwinnow.commands.run:Run", "one experiment; --resume continues it, --rounds may be raised"),
+    "audit": ("fedwinnow.commands.audit:Audit", "which labels are wrong at each site, found without moving the data"),
+    "review": ("fedwinnow.commands.review:Review", "the page where a person accepts or rejects suggestions"),
+    "apply": (
+        "fedwinnow.commands.apply:Apply",
+        "corrected labels out, in the format of the data; --undo takes it back",
+    ),
     "scene make": ("fedwinnow.commands.scene:Make", "who holds what and which labels are wrong, frozen and hashed"),
     "scene show": ("fedwinnow.commands.scene:Show", "a scene in the terminal: class map and rates"),
     "scene draw": ("fedwinnow.commands.scene:Draw", "a scene as pictures: bubbles, transitions, rates"),
@@ -25,6 +31,7 @@ COMMANDS = {
         "fedwinnow.commands.detection:Detection",
         "noisy clients of a run told apart by many mixtures, scored",
     ),
+    "sweep": ("fedwinnow.commands.sweep:Sweep", "methods x scenes x seeds; skips what is done, resumes what is not"),
     "table": ("fedwinnow.commands.table:Table", "runs side by side: mean, deviation, paired tests over seeds"),
     "data": ("fedwinnow.commands.parts:Data", "the data sources, with every option"),
     "partitions": ("fedwinnow.commands.parts:Partitions", "the partitions, with every option"),
@@ -38,6 +45,7 @@ COMMANDS = {
         "the rules that make one model of many, with every option",
     ),
     "optimizers": ("fedwinnow.commands.parts:Optimizers", "the optimisers, with every option"),
+    "judgements": ("fedwinnow.commands.parts:Judgements", "how an audit judges labels, with every option"),
     "configs": ("fedwinnow.commands.configs:Configs", "the papers' set-ups, for run --config NAME"),
     "doctor": ("fedwinnow.commands.doctor:Doctor", "checks the installation, data and device, says what to do"),
 }

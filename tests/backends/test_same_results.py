@@ -27,6 +27,11 @@ CASES = {
     "batch normalisation": {"model": "{material}/own_models.py:normalised"},
     "local batch normalisation": {"model": "{material}/own_models.py:normalised", "batch_norm": "local"},
     "all models at once": {"model": "{material}/own_models.py:normalised", "method": "geometric_median"},
+    "training on the server": {
+        "model": "{material}/own_models.py:dropping",
+        "method": "fair:weigh=learned,steps=5",
+        "trusted": 0.2,
+    },
     "dropout": {"model": "{material}/own_models.py:dropping"},
     "state, two exchanges, delays": {"method": "{material}/two_questions.py:delay=0.02", "model": "mlp", "rounds": 3},
 }

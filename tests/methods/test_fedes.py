@@ -13,6 +13,7 @@ from torch import nn
 
 from fedwinnow.api import run
 from fedwinnow.commands.progress import Bar, show_summary
+from fedwinnow.errors import UsageError
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.server import Server
@@ -259,3 +260,26 @@ def test_a_backward_ranking_is_said_aloud(correlation, warned, tmp_path):
     console = Console(file=io.StringIO(), width=200)
     Bar(console).round({"round": 1, "seconds": 1.0, "accuracy": 0.5, "quality_correlation": correlation})
     assert ("BACKWARDS" in console.file.getvalue()) == warned
+
+
+@pytest.mark.parametrize(
+    ("estimator", "other", "note"),
+    [("loss_drop", "fair", "loss_drop"), ("shapley", "s_fedavg:measure=accuracy", "shapley")],
+)
+def test_the_other_rows_of_table_4_are_what_those_methods_make_of_the_same_models(estimator, other, note, tmp_path):
+    settings = {"data": toy_data(), "clients": 4, "participation": 1.0, "epochs": 1, "trusted": 0.4}
+    settings |= {"noise": "uniform:share=0.5,low=0.6,high=0.9"}
+    theirs = run(out=tmp_path / "theirs", method=other, rounds=1, **settings).rounds[0][note]
+    ours = run(out=tmp_path / "ours", method=f"fedes:s1=1,estimator={estimator}", rounds=2, **settings).rounds[1]
+    gains = torch.tensor([theirs[str(client)] for client in range(4)])
+    assert ours["quality"] == pytest.approx(((gains - gains.min()) / (gains.max() - gains.min())).tolist(), abs=1e-5)
+
+
+def test_estimators_on_trusted_samples_are_refused_without_them(tmp_path):
+    with pytest.raises(UsageError, match=r"add --trusted 0\.2"):
+        run(out=tmp_path, data=toy_data(), method="fedes:estimator=shapley")
+
+
+class TestFedesOnTrustedSamples(MethodTester):
+    method: ClassVar[str] = "fedes:estimator=shapley,preset=sensible"
+    settings: ClassVar[dict[str, Any]] = {"trusted": 0.2}

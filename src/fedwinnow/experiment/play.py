@@ -28,6 +28,7 @@ from fedwinnow.federation.rounds import Faults, Federation, Tally
 from fedwinnow.federation.server import Server
 from fedwinnow.metrics.evaluation import Evaluation
 from fedwinnow.models.shape import Shape
+from fedwinnow.options import Part
 from fedwinnow.randomness import stream_key
 from fedwinnow.report.html import write_report
 from fedwinnow.scene.files import save_arrays, save_description
@@ -62,6 +63,7 @@ class Manner:
     resume: bool = False
     checkpoint_every: int = 1
     faults: Faults = dataclasses.field(default_factory=Faults)
+    judgement: str | Part = ""  # what the sites keep in mind for an audit
 
     def __post_init__(self) -> None:
         if self.checkpoint_every < 1:
@@ -72,16 +74,20 @@ def play(experiment: Experiment, out: Path, manner: Manner, watchers: tuple[Watc
     """Run an experiment, or what is left of it, and give back its summary."""
     folder = RunFolder(out)
     with folder.locked():
-        stage = prepare(experiment)
-        config = config_of(stage)
-        folder.check(config, stage.scene.hash, resume=manner.resume)
-        done = folder.read_json("summary.json")
-        if done is not None and done["status"] == "finished" and done["rounds"] >= experiment.rounds:
-            return dict(done)
-        # Only now: a wrong name of a model or an optimiser must not leave a folder that then has to be deleted.
-        player = Player(stage, folder, manner, watchers)
-        folder.take(config)
-        return player.play()
+        return play_stage(prepare(experiment), folder, manner, watchers)
+
+
+def play_stage(stage: Stage, folder: RunFolder, manner: Manner, watchers: tuple[Watcher, ...] = ()) -> dict[str, Any]:
+    """The same for a stage that stands ready, in a folder that nobody else is writing to."""
+    config = config_of(stage)
+    folder.check(config, stage.scene.hash, resume=manner.resume)
+    done = folder.read_json("summary.json")
+    if done is not None and done["status"] == "finished" and done["rounds"] >= stage.experiment.rounds:
+        return dict(done)
+    # Only now: a wrong name of a model or an optimiser must not leave a folder that then has to be deleted.
+    player = Player(stage, folder, manner, watchers)
+    folder.take(config)
+    return player.play()
 
 
 def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
@@ -112,7 +118,15 @@ class Player:
         experiment = stage.experiment
         device = str(choose_device(manner.device))
         every = experiment.memorisation_every
-        setup = Setup(experiment.model, experiment.training(), experiment.seed, experiment.rounds, device, every)
+        setup = Setup(
+            experiment.model,
+            experiment.training(),
+            experiment.seed,
+            experiment.rounds,
+            device,
+            every,
+            manner.judgement,
+        )
         on_server = dataclasses.replace(setup, device="cpu")
         model = new_model(stage.sites.shape, on_server)
         self.server = Server(
@@ -272,6 +286,7 @@ class Player:
             "test": self.evaluation.scores(self.federation, "test"),
             "detection": self.evaluation.detection(p_wrong, suggested, self.folder.rounds()),
             "memorisation": self.evaluation.memorised(self.federation),
+            "silent": self.federation.silent,
         }
         save_arrays(self.stage.scene, self.folder.path)
         summary = summarise(self.stage, self.folder.rounds(), self.costs, "finished", final)

@@ -39,10 +39,10 @@ class Stage:
     aside: SetAside
 
 
-def prepare(experiment: Experiment) -> Stage:
-    """Build the stage; everything in it follows from the experiment."""
+def prepare(experiment: Experiment, scene: Scene | None = None) -> Stage:
+    """Build the stage; everything in it follows from the experiment, or from another scene in its place."""
     method = find_method(experiment.method)
-    scene = make_scene(experiment)
+    scene = make_scene(experiment) if scene is None else scene
     dataset = scene.dataset
     shape = Shape.of(dataset)
     judged = Sites(dataset.train.features, scene.holdings, scene.given, shape, dataset.mean, dataset.std)

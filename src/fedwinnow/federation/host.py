@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -22,6 +23,7 @@ from fedwinnow.errors import FedwinnowError
 from fedwinnow.federation.bench import NOBODY, Bench
 from fedwinnow.federation.client import Client, score, scoring_batch
 from fedwinnow.federation.flat import FlatModel
+from fedwinnow.federation.judgement import Judgement
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, Verdict
 from fedwinnow.federation.payload import Payload
@@ -29,6 +31,7 @@ from fedwinnow.federation.training import Training
 from fedwinnow.heap import keep_freed_memory
 from fedwinnow.models.choose import ModelSpec, make_model
 from fedwinnow.models.shape import Shape
+from fedwinnow.options import Part
 from fedwinnow.parts.optimizers import Optimizer
 from fedwinnow.randomness import Integers, stream_key
 from fedwinnow.scene.holdings import Holdings
@@ -56,10 +59,12 @@ class Setup:
     rounds: int
     device: str = "cpu"
     memorisation_every: int = 0  # in such rounds the models that leave a site are looked at before they go
+    judgement: str | Part = ""  # how sites judge their labels in an audit; empty: nobody asks them to
 
 
 # Questions of the evaluation: they concern every sample of a site, and leave no trace in its memory.
-MEASURING = ("judge", "predict")
+MEASURING = ("judge", "predict", "audit")
+KEPT = "judgement."  # in a site's memory: what its judgement keeps, apart from what its method does
 
 
 @dataclass
@@ -103,6 +108,7 @@ class Host:
         self.memory = memory
         self.input_step = InputStep(sites.shape.kind, sites.mean, sites.std, setup.device)
         self.optimizer = cast(Optimizer, catalogue.make("optimizers", setup.training.optimizer))
+        self.judgement = cast(Judgement, catalogue.make("judgements", setup.judgement)) if setup.judgement else None
         self.model = new_model(sites.shape, setup)
         self.spares = Spares(sites.shape, setup)
         torch.set_num_threads(1)  # another number of threads would move the last bits
@@ -113,10 +119,10 @@ class Host:
         began = time.perf_counter()
         try:
             client = self.client(task)
-            reply = getattr(self.method, task.ask)(client, task.payload)
+            reply = self.question(task.ask)(client, task.payload)
             if isinstance(reply, Verdict):
                 reply = {"p_wrong": reply.p_wrong.detach().cpu(), "suggested": reply.suggested.detach().cpu()}
-            memory = task.memory if task.ask in MEASURING else self.remember(task, client)
+            memory = task.memory if task.ask in MEASURING else self.remember(task, client, reply)
             notes = client.notes | self.recited(task, reply)
         except FedwinnowError as problem:
             return Answer(task.client, error=str(problem))
@@ -132,11 +138,30 @@ class Host:
             seconds=time.perf_counter() - began,
         )
 
-    def remember(self, task: Task, client: Client) -> str | None:
+    def question(self, ask: str) -> Callable[[Client, Payload], Payload]:
+        """The function that answers: one of the method, or the judgement where an audit asks."""
+        if ask == "audit" and self.judgement is not None:
+            return partial(self.judgement.judge, self.method)
+        function: Callable[[Client, Payload], Payload] = getattr(self.method, ask)
+        return function
+
+    def remember(self, task: Task, client: Client, reply: Payload) -> str | None:
         """Store what the client wants to know next time, and its own running statistics where they stay with it."""
         if self.setup.training.batch_norm == "local" and len(self.model.statistics):
             client.state["batch_norm"] = self.model.statistics.clone()
-        return self.memory.write(task.client, task.round, task.exchange, client.state)
+        kept = self.observed(task, client, reply)
+        return self.memory.write(task.client, task.round, task.exchange, client.state | kept)
+
+    def observed(self, task: Task, client: Client, reply: Payload) -> Payload:
+        """What the judgement keeps of the site after it looked at the models of this exchange."""
+        if self.judgement is None:
+            return {}
+        both = isinstance(reply, dict) and "weights" in reply and "weights" in task.payload
+        watcher = self.client(replace(task, ask="audit")) if both else client
+        if both:
+            self.judgement.observe(watcher, task.payload, reply)
+            client.forward_samples += watcher.forward_samples
+        return {KEPT + key: value for key, value in watcher.kept.items()}
 
     def client(self, task: Task) -> Client:
         """The client of a task, with its memory and a generator of its own."""
@@ -144,7 +169,8 @@ class Host:
         mine = sites.holdings.of(task.client)
         key = stream_key(self.setup.seed, f"client {task.ask} {task.exchange}", task.client, task.round) & (2**63 - 1)
         seed_layers(key, self.model.device)
-        state = self.memory.read(task.memory)
+        stored = self.memory.read(task.memory)
+        state = {key: value for key, value in stored.items() if not key.startswith(KEPT)}
         self.model.own_statistics = state.get("batch_norm")
         client = Client(
             id=task.client,
@@ -159,6 +185,7 @@ class Host:
             input_step=self.input_step,
             generator=torch.Generator().manual_seed(key),
             state=state,
+            kept={key.removeprefix(KEPT): value for key, value in stored.items() if key.startswith(KEPT)},
             trained=self.used_for_training(task.client) if sites is self.judged else None,
             spare=self.spares.fresh(self.model.own_statistics),
         )

@@ -67,6 +67,7 @@ class Federation:
         self.ledger = ledger
         self.site_names = site_names
         self.faults = faults
+        self.silent: dict[str, str] = {}  # sites that failed when they were asked after the last round
 
     def play_round(self, number: int) -> Tally:
         """One round; the server's weights and state, and the clients' memories, are then those of its end."""
@@ -173,7 +174,10 @@ class Federation:
         tally.dropped[site] = problem
 
     def ask_all(self, ask: str, clients: tuple[int, ...]) -> Iterator[tuple[int, Payload]]:
-        """A question to clients for the evaluation of a simulation: nothing of it is part of the federation."""
+        """A question to clients for the evaluation of a simulation: nothing of it is part of the federation.
+
+        A client that fails stops the run, or is left out and named in `silent` where failing clients are dropped.
+        """
         tasks = (
             Task(
                 client,
@@ -186,9 +190,12 @@ class Federation:
             for client in clients
         )
         for answer in self.backend.exchange(tasks):
-            if answer.error is not None:
+            if answer.error is None:
+                yield answer.client, answer.reply
+            elif self.faults.on_client_error == "drop":
+                self.silent[self.site_names[answer.client]] = f"{ask}: {answer.error}"
+            else:
                 raise RunError(f"client {answer.client}, {ask}: {answer.error}\n{answer.trace}")
-            yield answer.client, answer.reply
 
 
 def unlike_model(reply: Payload, weights: Payload) -> str | None:

@@ -30,9 +30,11 @@ from fedwinnow.federation.server import Server
 from fedwinnow.options import option
 from fedwinnow.parts import criticality
 from fedwinnow.parts.aggregate import WeightedMean
+from fedwinnow.parts.contributions import loss_drops, shapley_values
 from fedwinnow.parts.criticality import ascending, chosen_parameters, earth_movers_distance, most_critical
 
 PENDING = "pending."  # the mean of the last pass of stage 1, as far as it has come
+TRUSTING = ("loss_drop", "shapley")  # estimators of others, which look at trusted samples instead of criticality
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,10 @@ class FedES(Method):
         at_least=0,
         presets={"literal": None, "sensible": 1},
     )
-    estimator: Literal["mean", "emd", "signed_emd"] = option(
+    estimator: Literal["mean", "emd", "signed_emd", "loss_drop", "shapley"] = option(
         "signed_emd",
-        "Quality from the mean criticality, from the distance to the reference, or with its sign (Table 4).",
+        "Quality from the mean criticality, from the distance to the reference, or with its sign; with trusted samples "
+        "from how much the loss fell (FAIR) or from Shapley values (S-FedAvg): the rows of Table 4.",
     )
     reference: Literal["aggregate", "mean_local"] | None = option(
         None,
@@ -89,11 +92,16 @@ class FedES(Method):
     )
     weights_only: bool = option(False, "Only weights of linear and convolutional layers are masked (CDR).")
 
+    def needed(self) -> tuple[str, ...]:
+        return ("trusted_data",) if self.estimator in TRUSTING else self.needs
+
     # --- the server's half -----------------------------------------------------------------------------------------
 
     def start(self, server: Server) -> None:
         server.state["samples"] = torch.zeros(server.clients, dtype=torch.float64)  # of those that were measured
         server.state["has_mask"] = torch.zeros(server.clients, dtype=torch.bool)
+        if self.estimator in TRUSTING:
+            server.state["gain"] = torch.zeros(server.clients, dtype=torch.float64)
         if self.start_from == "scratch":
             server.state |= {f"first.{key}": value.clone() for key, value in server.weights.items()}
 
@@ -133,12 +141,17 @@ class FedES(Method):
         """One round of the last pass: everybody starts from the same W(s1), so the new model waits for the last."""
         mean, before = self.pending(server), server.weights["weights"]
         chosen = chosen_parameters(server.model, weights_only=self.weights_only)
+        models: dict[int, Payload] = {}
         for client, reply in replies:
             mean.add(reply, float(reply["samples"]))
+            if self.estimator in TRUSTING:
+                models[client] = reply
             server.state["samples"][client] = reply["samples"].double()
             # eq. (8), with its sign
             product = criticality.signed_criticality(reply["weights"], before, chosen)
             server.remember(client, {"product": product})
+        if models:
+            server.state["gain"][list(models)] = self.gains(server, list(models.values()))
         server.state["place"] = torch.tensor([done])
         if done < server.rounds_per_pass:
             server.state |= {PENDING + key: value for key, value in mean.mean.items()}
@@ -148,6 +161,14 @@ class FedES(Method):
         # eq. (7), with its sign
         server.state["pooled"] = criticality.signed_criticality(mean.result()["weights"], before, chosen)
         server.weights = mean.result()
+
+    def gains(self, server: Server, models: list[Payload]) -> Tensor:
+        """What FAIR and S-FedAvg make of the same models."""
+        assert server.trusted is not None  # see `needed`
+        if self.estimator == "loss_drop":
+            return loss_drops(server.trusted, server.weights, models)
+        orders = server.generator("orders")
+        return shapley_values(server.trusted, server.weights, models, permutations=5, generator=orders)
 
     def pending(self, server: Server) -> WeightedMean:
         """The mean of the last pass, as far as it had come in the round before."""
@@ -161,7 +182,8 @@ class FedES(Method):
         pooled = server.state.pop("pooled")
         members = [client for client in server.available if float(server.state["samples"][client]) > 0]
         distances = self.distances(server, members, pooled)
-        if self.orientation == "auto" and opposed(distances, self.agreement(server, members, pooled)):
+        turns = self.orientation == "auto" and self.estimator not in TRUSTING
+        if turns and criticality.opposed(distances, self.agreement(server, members, pooled)):
             distances = -distances
         quality = criticality.zero_to_one(distances).clamp(min=self.rho_floor)  # eq. (11)
         # A client that failed in the last pass of stage 1 is taken to be as good as the others are on average.
@@ -176,7 +198,9 @@ class FedES(Method):
             server.weights = {key: server.state.pop(f"first.{key}") for key in server.weights}
 
     def distances(self, server: Server, members: list[int], pooled: Tensor) -> Tensor:
-        """d_n of eq. (9); clients are read from disk one by one."""
+        """d_n of eq. (9), or what stands for it; clients are read from disk one by one."""
+        if self.estimator in TRUSTING:
+            return server.state["gain"][members]
         reference = ascending(pooled.abs())
         if self.reference == "mean_local":
             mean = WeightedMean(keys=("curve",))
@@ -282,9 +306,3 @@ class FedES(Method):
         client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), epochs=1, around=adding)
         client.model.load(got)  # running statistics have moved
         return total
-
-
-def opposed(first: Tensor, second: Tensor) -> bool:
-    """Whether two rankings of clients tend to be opposite."""
-    first, second = first - first.mean(), second - second.mean()
-    return float(first @ second) < 0

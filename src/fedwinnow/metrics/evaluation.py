@@ -136,11 +136,11 @@ class Evaluation:
         if scene.wrong is None or scene.true is None:
             return dict.fromkeys(("samples", "clients", "rates", "quality", "relabelled"))
         estimated = self.estimated_rates(p_wrong)
-        held = scene.holdings.sizes > 0
+        held, judged = ~np.isnan(estimated), ~np.isnan(p_wrong)
         calls = p_wrong > 0.5
         after = np.where(calls, suggested, scene.given)
         return {
-            "samples": detection.sample_detection(p_wrong, scene.wrong),
+            "samples": detection.sample_detection(p_wrong[judged], scene.wrong[judged]),
             "clients": detection.client_detection(noisy_ones(estimated), noisy_ones(scene.realised)),
             "rates": detection.rate_errors(estimated[held], scene.realised[held]),
             "quality": self.quality(rounds),
@@ -148,19 +148,21 @@ class Evaluation:
         }
 
     def estimated_rates(self, p_wrong: Floats) -> Floats:
-        """The share of each client's samples that were called wrong."""
+        """The share of each client's samples that were called wrong, of those that have a verdict."""
         holdings = self.scene.holdings
         called = np.bincount(holdings.client, weights=p_wrong > 0.5, minlength=holdings.clients)
-        return np.where(holdings.sizes > 0, called / np.maximum(holdings.sizes, 1), np.nan)
+        judged = np.bincount(holdings.client, weights=~np.isnan(p_wrong), minlength=holdings.clients)
+        return np.where(judged > 0, called / np.maximum(judged, 1), np.nan)
 
     def memorised(self, federation: Federation) -> dict[str, Any] | None:
         """What the global model remembers of wrong labels; None where the truth is unknown."""
         if self.scene.true is None:
             return None
-        predicted = self.scene.given.copy()
+        predicted, asked = self.scene.given.copy(), np.zeros(len(self.scene.given), bool)
         for client, reply in federation.ask_all("predict", self.everybody):
-            predicted[self.scene.holdings.of(client)] = reply["predicted"].numpy()
-        return memorisation.memorisation(predicted, self.scene.given, self.scene.true)
+            mine = self.scene.holdings.of(client)
+            predicted[mine], asked[mine] = reply["predicted"].numpy(), True
+        return memorisation.memorisation(predicted[asked], self.scene.given[asked], self.scene.true[asked])
 
 
 def noisy_ones(rates: Floats) -> list[int]:

@@ -53,6 +53,12 @@ def zero_to_one(values: Tensor) -> Tensor:
     return scaling.zero_to_one(values, 1e-9 * float(values.abs().max()))
 
 
+def opposed(first: Tensor, second: Tensor) -> bool:
+    """Whether two rankings of clients tend to be opposite."""
+    first, second = first - first.mean(), second - second.mean()
+    return float(first @ second) < 0
+
+
 # --- masks ----------------------------------------------------------------------------------------------------------
 
 
