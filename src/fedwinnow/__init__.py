@@ -1,7 +1,7 @@
 """fedwinnow: federated learning with noisy labels.
 
-`run`, `table`, `Experiment`, `Result`, `Scene` and `Method` are loaded when first used, so that importing the package
-is quick.
+`run`, `sweep`, `table`, `audit`, `Experiment`, `Result`, `Scene` and `Method` are loaded when first used, so that
+importing the package is quick.
 """
 
 from __future__ import annotations
@@ -12,20 +12,23 @@ from fedwinnow.version import __version__
 
 if TYPE_CHECKING:
     from fedwinnow.api import run
+    from fedwinnow.auditing.python import audit
     from fedwinnow.experiment.result import Result
     from fedwinnow.experiment.settings import Experiment
     from fedwinnow.federation.method import Method
     from fedwinnow.scene.scene import Scene
-    from fedwinnow.study.front import table
+    from fedwinnow.study.front import sweep, table
 
-__all__ = ["Experiment", "Method", "Result", "Scene", "__version__", "run", "table"]
+__all__ = ["Experiment", "Method", "Result", "Scene", "__version__", "audit", "run", "sweep", "table"]
 
 _HOMES = {
     "run": "fedwinnow.api",
+    "audit": "fedwinnow.auditing.python",
     "Experiment": "fedwinnow.experiment.settings",
     "Result": "fedwinnow.experiment.result",
     "Method": "fedwinnow.federation.method",
     "Scene": "fedwinnow.scene.scene",
+    "sweep": "fedwinnow.study.front",
     "table": "fedwinnow.study.front",
 }
 

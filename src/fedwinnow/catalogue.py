@@ -32,6 +32,7 @@ FAMILIES = {
     "losses": ("loss", "parts/losses.py", "fedwinnow.losses"),
     "aggregators": ("aggregator", "parts/aggregators.py", "fedwinnow.aggregators"),
     "optimizers": ("optimizer", "parts/optimizers.py", "fedwinnow.optimizers"),
+    "judgements": ("judgement", "auditing/judgements.py", "fedwinnow.judgements"),
 }
 
 # family -> the file of its base class, where that class has options which every member inherits
@@ -40,6 +41,7 @@ BASES = {
     "partitions": "scene/partition.py",
     "noises": "scene/noise.py",
     "methods": "federation/method.py",
+    "judgements": "federation/judgement.py",
 }
 
 

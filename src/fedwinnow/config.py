@@ -19,6 +19,8 @@ def with_config(command_class: type[Any], flags: list[str]) -> tuple[Any, list[s
     names = {field.name for field in dataclasses.fields(command_class)}
     if "config" not in names:
         return None, flags
+    if getattr(command_class, "takes_file", False) and flags and not flags[0].startswith("-"):
+        flags = ["--config", *flags]
     if sum(flag.partition("=")[0] == "--config" for flag in flags) > 1:
         raise UsageError("--config is given twice; allowed: one file.")
     for place, flag in enumerate(flags):
@@ -80,8 +82,21 @@ def read_config(path: Path, command_class: type[Any]) -> dict[str, Any]:
         if name not in hints or name == "config":
             raise unknown(f"key in {path}:", key, hints.keys() - {"config"})
         refuse_endless(path, key, raw)
+        if typing.get_origin(hints[name]) is tuple:
+            values[name] = as_list(path, key, raw, typing.get_args(hints[name])[0])
+            continue
         values[name] = convert(f"{path}: {key}", as_spec(path, key, raw) if isinstance(raw, dict) else raw, hints[name])
     return values
+
+
+def as_list(path: Path, key: str, raw: Any, hint: Any) -> tuple[Any, ...]:
+    """A list of values; where tables are wanted, `[[key]]` is one of them."""
+    tables = typing.get_origin(hint) is dict
+    if not isinstance(raw, list) or any(isinstance(one, dict) != tables for one in raw):
+        raise UsageError(f"{path}: {key} must be a list of {'tables ([[' + key + ']])' if tables else 'values'}.")
+    for one in raw:
+        refuse_endless(path, key, one)
+    return tuple(one if tables else convert(f"{path}: {key}", one, hint) for one in raw)
 
 
 def refuse_endless(path: Path, key: str, raw: Any) -> None:

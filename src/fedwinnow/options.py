@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 from fedwinnow.errors import UsageError, unknown
 
 LARGEST = 2**63 - 1  # what an array can count
+Value = TypeVar("Value")
 
 
 def option(
@@ -46,6 +47,12 @@ def option(
     if default is ...:
         return dataclasses.field(metadata=metadata, kw_only=True)
     return dataclasses.field(default=default, metadata=metadata, kw_only=True)
+
+
+def filled(value: Value | None) -> Value:
+    """The value of an option that a preset has filled, which the type of its field cannot say."""
+    assert value is not None
+    return value
 
 
 @dataclasses.dataclass(frozen=True)

@@ -156,6 +156,13 @@ class RunFolder:
         with guarded(self.path):
             write_text(self.path / name, text)
 
+    def write_arrays(self, name: str, **arrays: Any) -> None:
+        """A file of arrays."""
+        import numpy as np
+
+        with guarded(self.path), replacing(self.path / name) as stream:
+            np.savez_compressed(stream, allow_pickle=False, **arrays)
+
     def read_json(self, name: str) -> Any:
         """A whole JSON file; None where there is none."""
         path = self.path / name

@@ -179,3 +179,20 @@ def test_a_fault_of_the_server_half_is_named(tmp_path, body, message):
     )
     with pytest.raises(RunError, match=message):
         run(tmp_path / "run", method=str(own))
+
+
+def test_a_site_that_cannot_judge_is_left_out_where_failing_clients_are(tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from dataclasses import dataclass\nfrom typing import ClassVar\n"
+        "from fedwinnow.federation.method import Method\n\n"
+        "@dataclass(frozen=True)\nclass Own(Method):\n    name: ClassVar[str] = 'own'\n"
+        "    def judge(self, client, got):\n"
+        "        return super().judge(client, got) if client.id else 1 / 0\n"
+    )
+    run(tmp_path / "run", method=str(own), noise="constant:rate=0.4", on_client_error="drop")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert list(summary["silent"].values()) == ["judge: ZeroDivisionError: division by zero"]
+    assert 0 <= summary["detection"]["samples"]["auroc"] <= 1
+    lines = (tmp_path / "run" / "clients.csv").read_text().splitlines()
+    assert [line.split(",")[5] == "" for line in lines[1:]] == [True, False, False, False]

@@ -17,9 +17,9 @@ from fedwinnow.testing import MethodTester
 class TestCdr(MethodTester):
     method: ClassVar[str] = "cdr"
 
-
-class TestCdrOtherwise(MethodTester):
-    method: ClassVar[str] = "cdr:rate_from=estimated,frozen=update,weights_only=false,ramp=3"
+    def test_its_other_options(self, tmp_path):
+        method = "cdr:rate_from=estimated,frozen=update,weights_only=false,ramp=3"
+        assert self.play(tmp_path, method=method).summary["status"] == "finished"
 
 
 ROWS, LABELS = [[2.0, 1.0], [0.5, 1.0], [1.0, 3.0]], [0, 1, 0]

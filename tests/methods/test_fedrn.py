@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from by_hand import identity, one_client, one_server
-from fedwinnow.methods.fedrn import FedRn, zero_to_one
+from fedwinnow.methods.fedrn import FedRn
 from fedwinnow.parts.head import tune_head
 from fedwinnow.parts.sample_losses import sample_losses
 from fedwinnow.parts.two_gaussians import fit_two_gaussians
@@ -84,8 +84,6 @@ def test_everybody_equal(tmp_path):
     server.state["accuracy"][:3] = 0.5
     server.state["output"][:3] = 1.0
     assert FedRn().reliable(server, 0)[1].tolist() == pytest.approx([1 / 3] * 3)
-    assert zero_to_one(torch.tensor([2.0, 2.0])).tolist() == [1, 1]
-    assert zero_to_one(torch.tensor([2.0, 4.0, 3.0])).tolist() == [0, 1, 0.5]
 
 
 def test_a_client_alone(tmp_path):
@@ -135,7 +133,11 @@ def test_what_a_client_is_sent(tmp_path):
 
 @pytest.mark.parametrize(("rounds", "warm_up", "expected"), [(500, None, 100), (40, None, 8), (40, 3, 3)])
 def test_length_of_the_warm_up(tmp_path, rounds, warm_up, expected):
-    assert FedRn(warm_up=warm_up).warm_up_rounds(one_server(tmp_path, rounds=rounds)) == expected
+    method, server = FedRn(warm_up=warm_up), one_server(tmp_path, rounds=rounds)
+    server.round = expected
+    assert method.question(server) == ("warm_up", "train_plainly")
+    server.round += 1
+    assert method.question(server) == ("neighbours", "train")
 
 
 # --- the client -----------------------------------------------------------------------------------------------------

@@ -105,13 +105,15 @@ def test_the_loss_by_hand():
     # Of five samples one is left out; the nearest centroid denies the fourth label, so it gets the model's guess: 1.
     loss, lesson = loss_in_round(6, RobustFl())
     of_labels = (2 * cross_entropy(2) + cross_entropy(1.5) + cross_entropy(1)) / 4
-    of_centroids = (1 + 1 + 0.25 + 0) / 4
+    of_centroids = (1 + 1 + 0.25 + 0) / 4 / 2  # over samples and features
     of_entropy = (2 * entropy(2) + entropy(1.5) + entropy(1)) / 4
     assert loss == pytest.approx(of_labels + 1.0 * of_centroids + 0.8 * of_entropy, rel=1e-5)
     assert lesson.kept.tolist() == [True, True, True, False, False]
     assert lesson.replaced.tolist() == [NOTHING, NOTHING, NOTHING, 1, NOTHING]
     without, _ = loss_in_round(6, RobustFl(lambda_cen=0.5, lambda_e=0.0, centroid_loss="sum"))
     assert without == pytest.approx(of_labels + 0.5 * 2.25, rel=1e-5)
+    distance, _ = loss_in_round(6, RobustFl(lambda_e=0.0, centroid_loss="distance"))
+    assert distance == pytest.approx(of_labels + 2.25 / 4, rel=1e-5)
     code, _ = loss_in_round(6, RobustFl(preset="code"))
     assert code == pytest.approx(of_labels + 0.8 * of_entropy, rel=1e-5)
 
@@ -119,7 +121,7 @@ def test_the_loss_by_hand():
 def test_the_first_round_leaves_nothing_out_and_trusts_every_label():
     loss, lesson = loss_in_round(1, RobustFl(given_rounds=4, lambda_e=0.0))
     of_labels = (2 * cross_entropy(2) + cross_entropy(1.5) + cross_entropy(-1) + cross_entropy(-3)) / 5
-    assert loss == pytest.approx(of_labels + 1 / 4 * 2.25 / 5, rel=1e-5)  # lambda_cen has a quarter of its weight
+    assert loss == pytest.approx(of_labels + 1 / 4 * 2.25 / 10, rel=1e-5)  # lambda_cen has a quarter of its weight
     assert lesson.kept.tolist() == [True, True, True, False, False]
 
 
@@ -138,11 +140,6 @@ def test_the_share_that_is_left_out_grows():
 def test_a_share_of_everything_leaves_one_sample():
     _, lesson = loss_in_round(9, RobustFl(forget=1.0))
     assert int(lesson.kept.sum()) == 1
-
-
-@pytest.mark.parametrize(("rounds", "given", "expected"), [(1000, None, 100), (40, None, 10), (8, None, 4), (40, 7, 7)])
-def test_rounds_without_pseudo_labels(rounds, given, expected):
-    assert RobustFl(given_rounds=given).rounds_with_given_labels(rounds) == expected
 
 
 def test_centroids_follow_a_batch():

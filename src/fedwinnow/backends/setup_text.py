@@ -40,6 +40,7 @@ def describe_host(host: Host, arrays: SharedArrays) -> dict[str, Any]:
         "seed": host.setup.seed,
         "rounds": host.setup.rounds,
         "memorisation_every": host.setup.memorisation_every,
+        "judgement": str(host.setup.judgement),
         "memory": str(host.memory.folder.resolve()),
     }
 
@@ -110,6 +111,7 @@ def build_host(described: dict[str, Any], device: str, arrays: OpenedArrays) -> 
         described["rounds"],
         device,
         described["memorisation_every"],
+        described["judgement"],
         tuple(further),
     )
     method = described["method"]

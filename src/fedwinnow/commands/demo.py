@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedwinnow.commands.audit import show_self_test, show_truth
 from fedwinnow.commands.common import Flags
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-METHODS = ("fedavg", "fedcorr")
+METHODS = ("fedavg", "fednoro")
+AUDIT_ROUNDS = 20
 
 
 @dataclass
 class Demo(Flags):
-    """Ten sites share handwritten digits; half of them mislabel. Train in spite of it, and find the wrong labels."""
+    """Ten sites share handwritten digits; half of them mislabel. Train in spite of it, and audit the labels."""
 
     out: Path = Path("demo")
     """The folder for the scene, its pictures and the runs."""
@@ -24,7 +27,7 @@ class Demo(Flags):
     """How many rounds each method trains."""
 
     def run(self) -> int:
-        """Make the scene, show and draw it, train two methods on it, and say how many wrong labels they find."""
+        """Make the scene, show and draw it, train two methods on it, audit its labels, and say what was found."""
         from fedwinnow.figures.scene import draw_scene
         from fedwinnow.scene.files import describe_scene
         from fedwinnow.scene.scene import Scene
@@ -39,12 +42,42 @@ class Demo(Flags):
         show_scene(scene, console)
         console.print()
         summaries = {method: self.train(method, console) for method in METHODS}
-        self.emit({"folder": str(self.out), "pictures": pictures, "runs": summaries, **describe_scene(scene)})
+        found = self.audit(console)
+        self.emit(
+            {"folder": str(self.out), "pictures": pictures, "runs": summaries, "audit": found, **describe_scene(scene)}
+        )
         show_runs(summaries, console)
-        console.print("\nLook at the pictures and at the report of each run:")
-        for path in [*pictures, *(str(self.out / method / "report.html") for method in METHODS)]:
+        console.print(
+            "\nLook at the pictures, at the report of each run, and at what each site is told about its labels:"
+        )
+        reports = [self.out / method / "report.html" for method in METHODS]
+        worst = self.out / "audit" / scene.site_names[int(scene.realised.argmax())] / "report.html"
+        for path in [*pictures, *reports, worst]:
             console.print(f"  {path}", markup=False)
+        console.print()
+        show_self_test(found["self_test"], console)
+        show_truth(found["truth"], console)
         return 0
+
+    def audit(self, console: Console) -> dict[str, Any]:
+        """The labels of all sites, judged; a second call of the demo finds it done."""
+        from fedwinnow.auditing.audit import AuditSettings, perform
+        from fedwinnow.commands.progress import Bar
+        from fedwinnow.experiment.play import Manner
+        from fedwinnow.experiment.settings import Experiment
+
+        folder = self.out / "audit"
+        if (folder / "sites.csv").exists():
+            done: dict[str, Any] = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
+            return done
+        experiment = Experiment(
+            scene=self.out,
+            rounds=min(self.rounds, AUDIT_ROUNDS),
+            participation=1.0,
+            optimizer="sgd:lr=0.03,momentum=0.9",
+        )
+        with Bar(console) as bar:
+            return perform(AuditSettings(experiment), folder, Manner(), (bar,)).facts
 
     def train(self, method: str, console: Console) -> dict[str, Any]:
         """One run on the scene; a second call of the demo finds it finished."""
@@ -52,7 +85,14 @@ class Demo(Flags):
         from fedwinnow.experiment.play import Manner, play
         from fedwinnow.experiment.settings import Experiment
 
-        experiment = Experiment(scene=self.out, method=method, rounds=self.rounds, participation=0.5, epochs=3, seed=0)
+        experiment = Experiment(
+            scene=self.out,
+            method=method,
+            rounds=self.rounds,
+            participation=0.5,
+            epochs=3,
+            optimizer="sgd:lr=0.03,momentum=0.9",
+        )
         with Bar(console) as bar:
             return play(experiment, self.out / method, Manner(resume=True), (bar,))
 

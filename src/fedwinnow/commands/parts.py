@@ -143,3 +143,10 @@ class Optimizers(Catalogue):
     """The optimisers of local training."""
 
     family: ClassVar[str] = "optimizers"
+
+
+@dataclass
+class Judgements(Catalogue):
+    """The ways in which an audit judges labels."""
+
+    family: ClassVar[str] = "judgements"

@@ -48,9 +48,10 @@ class Bar(Watcher):
         self.progress.update(self.task, total=rounds, completed=done)
         scene = stage.scene
         again = f", continuing after round {done}" if done else ""
+        known = scene.realised_rate == scene.realised_rate
+        wrong = f", {percent(scene.realised_rate)} of the labels wrong" if known else ""
         self.console.print(
-            f"{stage.method.name} on {scene.data.name}: {scene.clients} clients, {rounds} rounds{again}, "
-            f"{percent(scene.realised_rate)} of the labels wrong"
+            f"{stage.method.name} on {scene.data.name}: {scene.clients} clients, {rounds} rounds{again}{wrong}"
         )
         for need, text in WARNINGS.items():
             if need in stage.method.needs:

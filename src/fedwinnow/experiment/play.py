@@ -27,6 +27,7 @@ from fedwinnow.federation.rounds import Faults, Federation, Tally
 from fedwinnow.federation.server import Server
 from fedwinnow.metrics.evaluation import Evaluation
 from fedwinnow.models.shape import Shape
+from fedwinnow.options import Part
 from fedwinnow.randomness import stream_key
 from fedwinnow.report.html import write_report
 from fedwinnow.scene.files import save_arrays, save_description
@@ -61,6 +62,7 @@ class Manner:
     resume: bool = False
     checkpoint_every: int = 1
     faults: Faults = dataclasses.field(default_factory=Faults)
+    judgement: str | Part = ""  # what the sites keep in mind for an audit
 
     def __post_init__(self) -> None:
         if self.checkpoint_every < 1:
@@ -71,16 +73,20 @@ def play(experiment: Experiment, out: Path, manner: Manner, watchers: tuple[Watc
     """Run an experiment, or what is left of it, and give back its summary."""
     folder = RunFolder(out)
     with folder.locked():
-        stage = prepare(experiment)
-        config = config_of(stage)
-        folder.check(config, stage.scene.hash, resume=manner.resume)
-        done = folder.read_json("summary.json")
-        if done is not None and done["status"] == "finished" and done["rounds"] >= experiment.rounds:
-            return dict(done)
-        # Only now: a wrong name of a model or an optimiser must not leave a folder that then has to be deleted.
-        player = Player(stage, folder, manner, watchers)
-        folder.take(config)
-        return player.play()
+        return play_stage(prepare(experiment), folder, manner, watchers)
+
+
+def play_stage(stage: Stage, folder: RunFolder, manner: Manner, watchers: tuple[Watcher, ...] = ()) -> dict[str, Any]:
+    """The same for a stage that stands ready, in a folder that nobody else is writing to."""
+    config = config_of(stage)
+    folder.check(config, stage.scene.hash, resume=manner.resume)
+    done = folder.read_json("summary.json")
+    if done is not None and done["status"] == "finished" and done["rounds"] >= stage.experiment.rounds:
+        return dict(done)
+    # Only now: a wrong name of a model or an optimiser must not leave a folder that then has to be deleted.
+    player = Player(stage, folder, manner, watchers)
+    folder.take(config)
+    return player.play()
 
 
 def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
@@ -99,8 +105,7 @@ class Player:
     def __init__(self, stage: Stage, folder: RunFolder, manner: Manner, watchers: tuple[Watcher, ...]) -> None:
         self.stage, self.folder, self.manner, self.watchers = stage, folder, manner, watchers
         experiment = stage.experiment
-        device = str(choose_device(manner.device))
-        setup = setup_of(experiment, device)
+        setup = setup_of(experiment, str(choose_device(manner.device)), manner.judgement)
         on_server = dataclasses.replace(setup, device="cpu")
         model = new_model(stage.sites.shape, on_server)
         self.server = Server(
@@ -256,16 +261,18 @@ class Player:
         if self.done == 0:
             self.write(self.checkpoint())
         p_wrong, suggested = self.evaluation.verdicts(self.federation)
+        predicted, losses = self.evaluation.predictions(self.federation)
+        self.folder.write_arrays("verdicts.npz", p_wrong=p_wrong, suggested=suggested, loss=losses.astype(np.float32))
         final = {
             "test": self.evaluation.scores(self.federation, "test"),
             "detection": self.evaluation.detection(p_wrong, suggested, self.folder.rounds()),
-            "memorisation": self.evaluation.memorised(self.federation),
+            "memorisation": self.evaluation.memorisation_of(predicted),
+            "silent": self.federation.silent,
         }
         save_arrays(self.stage.scene, self.folder.path)
         summary = summarise(self.stage, self.folder.rounds(), self.costs, "finished", final)
-        self.folder.write_text(
-            "clients.csv", clients_table(self.stage, self.evaluation.estimated_rates(p_wrong), self.folder.rounds())
-        )
+        rates = self.evaluation.estimated_rates(p_wrong)
+        self.folder.write_text("clients.csv", clients_table(self.stage, rates, self.folder.rounds()))
         self.folder.write_json("ledger.json", self.federation.ledger.as_json())
         self.folder.write_json("summary.json", summary)
         write_report(self.folder)

@@ -40,10 +40,10 @@ class Stage:
     aside: SetAside
 
 
-def prepare(experiment: Experiment) -> Stage:
-    """Build the stage; everything in it follows from the experiment."""
+def prepare(experiment: Experiment, scene: Scene | None = None) -> Stage:
+    """Build the stage; everything in it follows from the experiment, or from another scene in its place."""
     method = find_method(experiment.method)
-    scene = make_scene(experiment)
+    scene = make_scene(experiment) if scene is None else scene
     dataset = scene.dataset
     shape = Shape.of(dataset)
     judged = Sites(dataset.train.features, scene.holdings, scene.given, shape, dataset.mean, dataset.std)
@@ -74,7 +74,7 @@ def models_of(experiment: Experiment, method: Method, shape: Shape) -> Any:
     return "+".join(map(str, models)) if all(isinstance(model, str | Part) for model in models) else models
 
 
-def setup_of(experiment: Experiment, device: str) -> Setup:
+def setup_of(experiment: Experiment, device: str, judgement: Any = "") -> Setup:
     """What every host of the run must agree on, besides the data."""
     first, *others = in_turn(experiment.model)
     return Setup(
@@ -84,6 +84,7 @@ def setup_of(experiment: Experiment, device: str) -> Setup:
         rounds=experiment.rounds,
         device=device,
         memorisation_every=experiment.memorisation_every,
+        judgement=judgement,
         other_models=tuple(others),
     )
 

@@ -62,6 +62,8 @@ def summarise(
     summary["test"] = None if test is None else {k: v for k, v in test.items() if k not in SCORES}
     summary["detection"] = final.get("detection")
     summary["memorisation"] = final.get("memorisation")
+    if final.get("silent"):
+        summary["silent"] = final["silent"]
     whole = {key: int(value) for key, value in costs.items() if key != "seconds"}
     peak = peak_memory()
     seconds = round(sum(row["seconds"] + row["evaluation_seconds"] for row in rounds), 3)

@@ -43,6 +43,7 @@ class Client:
     input_step: InputStep
     generator: torch.Generator  # from (seed, exchange, client, round): order never matters
     state: Payload = field(default_factory=dict)  # survives rounds, never leaves the site
+    kept: Payload = field(default_factory=dict)  # what the judgement of an audit remembers, apart from the method
     trained: Tensor | None = None  # while judging: which of these samples training may use; none: all of them
     spare: Callable[[], FlatModel] | None = None  # a further model, for methods that need two
     public: Client | None = None  # samples that everybody has, with the same model; their labels are unknown: -1

@@ -22,6 +22,7 @@ from fedwinnow.errors import FedwinnowError
 from fedwinnow.federation.bench import NOBODY
 from fedwinnow.federation.client import Client, score, scoring_batch
 from fedwinnow.federation.flat import FlatModel
+from fedwinnow.federation.judgement import Judgement
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, Verdict
 from fedwinnow.federation.payload import Payload
@@ -29,6 +30,7 @@ from fedwinnow.federation.training import Training
 from fedwinnow.heap import keep_freed_memory
 from fedwinnow.models.choose import ModelSpec, make_model
 from fedwinnow.models.shape import Shape
+from fedwinnow.options import Part
 from fedwinnow.parts.optimizers import Optimizer
 from fedwinnow.randomness import Integers, stream_key
 from fedwinnow.scene.holdings import Holdings
@@ -56,13 +58,15 @@ class Setup:
     rounds: int
     device: str = "cpu"
     memorisation_every: int = 0  # in such rounds the models that leave a site are looked at before they go
+    judgement: str | Part = ""  # how sites judge their labels in an audit; empty: nobody asks them to
     other_models: tuple[ModelSpec, ...] = ()  # where clients have different models: they take them in turn
 
 
 # Questions of the evaluation: they concern every sample of a site, and leave no trace in its memory.
-MEASURING = ("judge", "predict")
+MEASURING = ("judge", "predict", "audit")
 SCORE = "score "  # and the name of a part: what a client's own model says about samples that belong to no client
 OWN = "own."  # a client's own model, among what it remembers
+KEPT = "judgement."  # in a site's memory: what its judgement keeps, apart from what its method does
 
 
 @dataclass
@@ -111,6 +115,7 @@ class Host:
         self.memory = memory
         self.input_step = InputStep(sites.shape.kind, sites.mean, sites.std, setup.device)
         self.optimizer = cast(Optimizer, catalogue.make("optimizers", setup.training.optimizer))
+        self.judgement = cast(Judgement, catalogue.make("judgements", setup.judgement)) if setup.judgement else None
         setups = [replace(setup, model=model) for model in (setup.model, *setup.other_models)]
         self.models = [new_model(sites.shape, one) for one in setups]
         self.spares = [Spares(sites.shape, one) for one in setups]
@@ -131,7 +136,7 @@ class Host:
             reply = self.reply(client, task)
             if isinstance(reply, Verdict):
                 reply = {"p_wrong": reply.p_wrong.detach().cpu(), "suggested": reply.suggested.detach().cpu()}
-            memory = task.memory if task.measures else self.remember(task, client)
+            memory = task.memory if task.measures else self.remember(task, client, reply)
             notes = client.notes | self.recited(task, reply)
         except FedwinnowError as problem:
             return Answer(task.client, error=str(problem))
@@ -148,20 +153,34 @@ class Host:
         )
 
     def reply(self, client: Client, task: Task) -> Any:
-        """What the method answers; scores it need not know about."""
+        """What the method answers, or the judgement where an audit asks; scores neither need know about."""
+        if task.ask == "audit" and self.judgement is not None:
+            return self.judgement.judge(self.method, client, task.payload)
         if not task.ask.startswith(SCORE):
             return getattr(self.method, task.ask)(client, task.payload)
         self.method.load(client, task.payload)
         part = self.parts[task.ask.removeprefix(SCORE)]
         return {"logits": self.logits(client.model, part, 0, len(part))}
 
-    def remember(self, task: Task, client: Client) -> str | None:
+    def remember(self, task: Task, client: Client, reply: Payload) -> str | None:
         """Store what the client wants to know next time, and what stays with it: running statistics, or its model."""
         if self.method.own_models:
             client.state |= client.model.payload(OWN)
         elif self.setup.training.batch_norm == "local" and len(client.model.statistics):
             client.state["batch_norm"] = client.model.statistics.clone()
-        return self.memory.write(task.client, task.round, task.exchange, client.state)
+        kept = self.observed(task, client, reply)
+        return self.memory.write(task.client, task.round, task.exchange, client.state | kept)
+
+    def observed(self, task: Task, client: Client, reply: Payload) -> Payload:
+        """What the judgement keeps of the site after it looked at the models of this exchange."""
+        if self.judgement is None:
+            return {}
+        both = isinstance(reply, dict) and "weights" in reply and "weights" in task.payload
+        watcher = self.client(replace(task, ask="audit")) if both else client
+        if both:
+            self.judgement.observe(watcher, task.payload, reply)
+            client.forward_samples += watcher.forward_samples
+        return {KEPT + key: value for key, value in watcher.kept.items()}
 
     def client(self, task: Task) -> Client:
         """The client of a task, with its memory and a generator of its own."""
@@ -170,7 +189,8 @@ class Host:
         mine = sites.holdings.of(task.client)
         key = stream_key(self.setup.seed, f"client {task.ask} {task.exchange}", task.client, task.round) & (2**63 - 1)
         seed_layers(key, model.device)
-        state = self.memory.read(task.memory)
+        stored = self.memory.read(task.memory)
+        state = {key: value for key, value in stored.items() if not key.startswith(KEPT)}
         model.own_statistics = state.get("batch_norm")
         if self.method.own_models:
             own = {key.removeprefix(OWN): state.pop(key) for key in list(state) if key.startswith(OWN)}
@@ -188,6 +208,7 @@ class Host:
             input_step=self.input_step,
             generator=torch.Generator().manual_seed(key),
             state=state,
+            kept={key.removeprefix(KEPT): value for key, value in stored.items() if key.startswith(KEPT)},
             trained=self.used_for_training(task.client) if sites is self.judged else None,
             spare=self.spares[kind].fresh(model.own_statistics),
         )

@@ -159,7 +159,9 @@ class Method(Part):
 
     def predict(self, client: Client, got: Payload) -> Payload:
         """What the global model says about the site's samples, for measuring a simulation: how much is memorised."""
-        return {"predicted": self.logits(client, got).argmax(1).cpu()}
+        logits = self.logits(client, got)
+        losses = torch.nn.functional.cross_entropy(logits, client.given, reduction="none")
+        return {"predicted": logits.argmax(1).cpu(), "loss": losses.float().cpu()}
 
     def logits(self, client: Client, got: Payload) -> Tensor:
         """What was received, or the client's own model, says about all samples of the site."""

@@ -17,6 +17,8 @@ from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Exchange, Method, Replies
 from fedwinnow.federation.payload import Payload, problem_with, size_in_bytes
 from fedwinnow.federation.server import Server
+from fedwinnow.metrics.defined import Figure
+from fedwinnow.metrics.stability import training_stability
 
 
 @dataclass
@@ -44,6 +46,7 @@ class Tally:
     forward_samples: int = 0
     backward_samples: int = 0
     seconds: float = 0.0
+    distances: list[Figure] = field(default_factory=list)  # squared, of each trained model from where it started
     notes: dict[int, Payload] = field(default_factory=dict)  # per-sample remarks of the clients, for evaluation only
 
 
@@ -67,6 +70,7 @@ class Federation:
         self.ledger = ledger
         self.site_names = site_names
         self.faults = faults
+        self.silent: dict[str, str] = {}  # sites that failed when they were asked after the last round
 
     def play_round(self, number: int) -> Tally:
         """One round; the server's weights and state, and the clients' memories, are then those of its end."""
@@ -158,6 +162,10 @@ class Federation:
         tally.bytes_up += size_in_bytes(answer.reply)
         tally.forward_samples += answer.forward_samples
         tally.backward_samples += answer.backward_samples
+        if "weights" in answer.reply:
+            trained = self.server.model.trainable
+            local, start = answer.reply["weights"][:trained], self.server.weights["weights"][:trained]
+            tally.distances.append(training_stability([local.numpy()], start.numpy()))
         if answer.notes:
             tally.notes.setdefault(answer.client, {}).update(answer.notes)
 
@@ -173,7 +181,10 @@ class Federation:
         tally.dropped[site] = problem
 
     def ask_all(self, ask: str, clients: tuple[int, ...]) -> Iterator[tuple[int, Payload]]:
-        """A question to clients for the evaluation of a simulation: nothing of it is part of the federation."""
+        """A question to clients for the evaluation of a simulation: nothing of it is part of the federation.
+
+        A client that fails stops the run, or is left out and named in `silent` where failing clients are dropped.
+        """
         tasks = (
             Task(
                 client,
@@ -186,9 +197,12 @@ class Federation:
             for client in clients
         )
         for answer in self.backend.exchange(tasks):
-            if answer.error is not None:
+            if answer.error is None:
+                yield answer.client, answer.reply
+            elif self.faults.on_client_error == "drop":
+                self.silent[self.site_names[answer.client]] = f"{ask}: {answer.error}"
+            else:
                 raise RunError(f"client {answer.client}, {ask}: {answer.error}\n{answer.trace}")
-            yield answer.client, answer.reply
 
 
 def unlike_model(reply: Payload, weights: Payload) -> str | None:

@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours: distinct for every kind of colour vision.
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"
+CYCLE = (BLUE, RED, GREEN, ORANGE, "#CC79A7", "#56B4E9", "black")
+DASHES = ("-", "--", "-.", ":")  # lines differ without colour too
+MARKS = "osD^vP*X"
+
+
+def line_style(place: int) -> dict[str, Any]:
+    """Colour and dashes of the so-manieth line; no two of the first 28 are alike."""
+    return {"color": CYCLE[place % len(CYCLE)], "linestyle": DASHES[place % len(DASHES)]}
+
 
 SETTINGS: dict[Any, Any] = {
     "font.size": 9,

@@ -31,8 +31,9 @@ from fedwinnow.options import option
 from fedwinnow.parts.lid import local_intrinsic_dimensionality
 from fedwinnow.parts.passes import rounds_of_passes, steps_of_turn
 from fedwinnow.parts.proximal import distance_to
-from fedwinnow.parts.relabel import confident_labels, largest
-from fedwinnow.parts.sample_losses import LossKind, sample_losses
+from fedwinnow.parts.relabel import confident_labels, current_labels, largest, leaning
+from fedwinnow.parts.replies import noted
+from fedwinnow.parts.sample_losses import sample_losses
 from fedwinnow.parts.two_gaussians import fit_two_gaussians
 
 
@@ -44,9 +45,7 @@ class FedCorr(Method):
     citation: ClassVar[str] = "Xu et al., FedCorr: Multi-Stage Federated Learning for Label Noise Correction, CVPR 2022"
     stages: ClassVar[tuple[str, ...]] = ("correct", "fine_tune", "usual")
     exposes: ClassVar[dict[str, Exposure]] = {
-        "weights": "model",
-        "counters": "model",
-        "samples": "client",
+        **Method.exposes,
         "lid": "client",
         "rate": "client",
         "relabelled": "client",
@@ -130,8 +129,7 @@ class FedCorr(Method):
         """Stage 2: FedAvg on the clean pool; at its end the noisy clients relabel what the model is sure of."""
         pool = self.clean_pool(server)
         server.note(clean_pool=len(pool))
-        count = min(server.per_round, len(pool))
-        replies = yield Exchange("train", server.sample(count, pool), lambda client: self.send(server, client))
+        replies = yield Exchange("train", server.sample(among=pool), lambda client: self.send(server, client))
         self.merge(server, replies)
         noisy = [client for client in server.available if server.state["noisy"][client]]
         if last and self.correct and noisy:
@@ -158,13 +156,11 @@ class FedCorr(Method):
         return {**server.weights, "leash": leash.float().reshape(1)}
 
     def merge(self, server: Server, replies: Replies) -> None:
-        def noting() -> Replies:
-            for client, reply in replies:
-                if "lid" in reply:
-                    server.state["lid"][client] += reply["lid"].double().item()
-                yield client, reply
-
-        super().merge(server, noting())
+        replies, news = noted(replies, "lid")
+        super().merge(server, replies)
+        for client, said in news.items():
+            if "lid" in said:
+                server.state["lid"][client] += said["lid"].double().item()
 
     def merge_rates(self, server: Server, replies: Replies) -> None:
         """Take in the noisy clients' own estimates."""
@@ -194,14 +190,14 @@ class FedCorr(Method):
             # L + beta mu_k |w - w_global|^2: the noisier a client is, the shorter its leash
             return loss + leash * distance_to(got["weights"], client.model, squared=self.prox == "squared")
 
-        client.fit(objective, rows=rows_of_epoch, labels=self.labels(client))
+        client.fit(objective, rows=rows_of_epoch, labels=current_labels(client))
         return self.reply(client)
 
     def train_and_measure(self, client: Client, got: Payload) -> Payload:
         """Stage 1: train, then look at the own outputs: losses stay here, the mean LID is sent."""
         reply = self.train(client, got)
         logits = client.predict(views=self.scoring_views)
-        client.state["losses"] = sample_losses(logits, self.labels(client), self.loss_kind)
+        client.state["losses"] = sample_losses(logits, current_labels(client), self.sample_loss)
         lid = local_intrinsic_dimensionality(logits.softmax(1), self.lid_neighbours)
         return reply | {"lid": lid.mean().reshape(1)}
 
@@ -223,7 +219,7 @@ class FedCorr(Method):
 
     def change_labels(self, client: Client, got: Payload, among: Tensor) -> Tensor:
         """Correct labels for good; how many have changed is returned."""
-        before = self.labels(client)
+        before = current_labels(client)
         if not self.correct:
             return torch.zeros(1, dtype=torch.int64)
         client.model.load(got)
@@ -239,14 +235,4 @@ class FedCorr(Method):
         if "labels" in client.state:
             corrected = client.for_all(client.state["labels"], client.given)
         changed = corrected != client.given
-        p_wrong = torch.where(changed, 0.5 + verdict.p_wrong / 2, verdict.p_wrong / 2)
-        return Verdict(p_wrong, torch.where(changed, corrected, verdict.suggested))
-
-    def labels(self, client: Client) -> Tensor:
-        """The labels as corrected so far."""
-        return client.state.get("labels", client.given.cpu()).to(client.given.device)
-
-    @property
-    def loss_kind(self) -> LossKind:
-        assert self.sample_loss is not None  # the preset has filled it
-        return self.sample_loss
+        return Verdict(leaning(verdict.p_wrong, changed), torch.where(changed, corrected, verdict.suggested))

@@ -27,10 +27,12 @@ from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
-from fedwinnow.options import option
+from fedwinnow.options import filled, option
 from fedwinnow.parts.average_mixtures import average_mixtures
 from fedwinnow.parts.passes import rounds_of_passes, steps_of_turn
-from fedwinnow.parts.sample_losses import LossKind, sample_losses
+from fedwinnow.parts.relabel import current_labels
+from fedwinnow.parts.replies import noted
+from fedwinnow.parts.sample_losses import sample_losses
 from fedwinnow.parts.two_gaussians import TwoGaussians, fit_two_gaussians
 
 UNSEEN = torch.nan
@@ -45,69 +47,38 @@ class FedDiv(Method):
     name: ClassVar[str] = "feddiv"
     citation: ClassVar[str] = "Li et al., FedDiv: Collaborative Noise Filtering for Federated Learning, AAAI 2024"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "filter")
-    exposes: ClassVar[dict[str, Exposure]] = {
-        "weights": "model",
-        "counters": "model",
-        "samples": "client",
-        "mixture": "client",
-    }
+    exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "mixture": "client"}
 
     preset: Literal["paper", "code"] = option("paper", "Follow the paper, or its released code where they differ.")
     passes: int | None = option(
-        None,
-        "Warm-up passes over all clients; none: a twentieth of all client trainings, at least 2.",
-        symbol="T_wu",
-        at_least=0,
+        None, "Warm-up passes; none: a twentieth of all client trainings, at least 2.", symbol="T_wu", at_least=0
     )
     group: int = option(1, "Clients per step of the warm-up: 1 passes the model on from client to client.", at_least=1)
     filter: Literal["federated", "degraded", "local"] = option(
         "federated", "The filter of all clients seen so far, of this round's clients only, or each client's own."
     )
     confidence: float | None = option(
-        None,
-        "Probability from which a noisy sample is relabelled.",
-        symbol="ζ",
-        at_least=0,
-        at_most=1,
-        presets={"paper": 0.75, "code": 0.0},
+        None, "Relabel from this probability.", symbol="ζ", at_least=0, at_most=1, presets={"paper": 0.75, "code": 0.0}
     )
     eta: float = option(1.0, "Weight of L_reg: 1 for non-IID data, 0 for IID.", symbol="η", at_least=0)
     mixup: float = option(1.0, "Mix with a share from Beta(mixup, mixup); 0: no mixing.", symbol="α", at_least=0)
     debias: float | None = option(
-        None,
-        "Strength of de-biasing in re-selection; 0: none.",
-        symbol="ξ",
-        at_least=0,
-        presets={"paper": 0.5, "code": 0.2},
+        None, "Strength of de-biasing; 0: none.", symbol="ξ", at_least=0, presets={"paper": 0.5, "code": 0.2}
     )
     momentum: float | None = option(
-        None,
-        "Share of the old class bias in its update.",
-        symbol="m",
-        at_least=0,
-        at_most=1,
-        presets={"paper": 0.2, "code": 0.5},
+        None, "What stays of an old bias.", symbol="m", at_least=0, at_most=1, presets={"paper": 0.2, "code": 0.5}
     )
     noisy_client: float = option(0.1, "A client is noisy from this share of noisy samples.", at_least=0, at_most=1)
     relabel: bool = option(True, "Add confidently relabelled samples (ablation).")
     relabel_from: float | None = option(
-        None,
-        "Relabelled samples join training from this share of noisy samples.",
-        at_least=0,
-        at_most=1,
-        presets={"paper": 0.1, "code": 0.2},
+        None, "Train on them from this noisy share.", at_least=0, at_most=1, presets={"paper": 0.1, "code": 0.2}
     )
     reselect: bool = option(True, "Re-select by predictive consistency (ablation).")
     reselect_timing: Literal["epoch", "cached"] | None = option(
-        None,
-        "Re-select before each epoch, or once with what was predicted at the end of the last visit.",
-        presets={"paper": "epoch", "code": "cached"},
+        None, "Re-select in each epoch, or as predicted last time.", presets={"paper": "epoch", "code": "cached"}
     )
     reselect_from_visit: int | None = option(
-        None,
-        "Re-select (and add relabelled samples) from this visit on; 1 is the first after the warm-up.",
-        at_least=1,
-        presets={"paper": 1, "code": 6},
+        None, "Re-select and relabel from this visit on (1: the first).", at_least=1, presets={"paper": 1, "code": 6}
     )
     sample_loss: Literal["cross_entropy", "double_softmax"] | None = option(
         None, "The loss that is filtered.", presets={"paper": "cross_entropy", "code": "double_softmax"}
@@ -124,42 +95,29 @@ class FedDiv(Method):
         None, "Most EM steps of a local filter.", at_least=1, presets={"paper": 100, "code": 3}
     )
     em_tolerance: float | None = option(
-        None,
-        "EM has converged when the mean log-likelihood moves by less.",
-        at_least=0,
-        presets={"paper": 0.001, "code": 0.0},
+        None, "EM ends when the log-likelihood gains less.", at_least=0, presets={"paper": 0.001, "code": 0.0}
     )
     variance_floor: float = option(0.000001, "Smallest variance of a component of a local filter.", above=0)
     variance_weighting: Literal["linear", "squared", "moment"] | None = option(
-        None,
-        "Variances averaged like means, with squared weights, or so that the moments are right.",
-        presets={"paper": "linear", "code": "squared"},
+        None, "Weights of variances: plain, squared, or by moments.", presets={"paper": "linear", "code": "squared"}
     )
     persistent_relabelling: bool | None = option(
         None, "Relabelled samples keep their new label for good.", presets={"paper": False, "code": True}
     )
     bias_confidence: float | None = option(
-        None,
-        "Only samples whose de-biased prediction exceeds this probability enter the class bias.",
-        at_least=0,
-        at_most=1,
-        presets={"paper": 0.0, "code": 0.85},
+        None, "Above this, predictions make the bias.", at_least=0, at_most=1, presets={"paper": 0.0, "code": 0.85}
     )
     scoring_views: bool | None = option(
         None, "Score samples on random views, as in training.", presets={"paper": False, "code": True}
     )
     full_batch: bool | None = option(
-        None,
-        "A client whose selected set does not exceed one batch does not train.",
-        presets={"paper": False, "code": True},
+        None, "A client with no more than a batch selected does not train.", presets={"paper": False, "code": True}
     )
     regularise_warm_up: bool | None = option(
         None, "Have L_reg in the warm-up too.", presets={"paper": False, "code": True}
     )
     unmixed_pass: bool | None = option(
-        None,
-        "Show the model each batch unmixed too, so that batch normalisation sees it; no gradient comes of it.",
-        presets={"paper": False, "code": True},
+        None, "Show batch normalisation each batch unmixed, too.", presets={"paper": False, "code": True}
     )
 
     # --- the server's half -----------------------------------------------------------------------------------------
@@ -185,14 +143,8 @@ class FedDiv(Method):
         return {**server.weights, "filter": server.state["filter"]}
 
     def merge(self, server: Server, replies: Replies) -> None:
-        news: dict[int, Payload] = {}
-
-        def noting() -> Replies:
-            for client, reply in replies:
-                news[client] = {key: reply[key] for key in ("mixture", "samples") if key in reply}
-                yield client, reply
-
-        super().merge(server, noting())  # eq. (1)
+        replies, news = noted(replies, "mixture", "samples")
+        super().merge(server, replies)  # eq. (1)
         if self.filter == "local":
             return
         for client, reply in news.items():  # eq. (4)
@@ -200,9 +152,8 @@ class FedDiv(Method):
             server.state["sizes"][client] = reply["samples"].double()
         # eq. (5): the global filter from all cached filters, or (degraded) from this round's only
         members = torch.tensor(list(news)) if self.filter == "degraded" else server.state["sizes"].nonzero().flatten()
-        assert self.variance_weighting is not None  # the preset has filled it
         server.state["filter"] = average_mixtures(
-            server.state["mixtures"][members], server.state["sizes"][members], self.variance_weighting
+            server.state["mixtures"][members], server.state["sizes"][members], filled(self.variance_weighting)
         )
         server.note(filter=[round(number, 4) for number in server.state["filter"].tolist()])
 
@@ -217,7 +168,7 @@ class FedDiv(Method):
 
     def train(self, client: Client, got: Payload) -> Payload:
         client.model.load(got)
-        labels = client.state.get("labels", client.given.cpu()).to(client.given.device)
+        labels = current_labels(client)
         predicted = client.predict(views=self.scoring_views)  # of the global model, fixed for this round
         clean = self.p_clean(predicted, labels, got["filter"]) >= 0.5  # eq. (7)
         client.note(selected=clean)
@@ -228,7 +179,7 @@ class FedDiv(Method):
 
     def p_clean(self, logits: Tensor, labels: Tensor, flat: Tensor) -> Tensor:
         """Eqs. (3) and (6): the posterior of the clean component; before there is a filter, everything is clean."""
-        losses = sample_losses(logits, labels, self.loss_kind)
+        losses = sample_losses(logits, labels, self.sample_loss)
         if self.filter == "local":
             return self.fit_filter(losses, None).p_low(losses)
         if torch.isnan(flat).any():
@@ -237,13 +188,11 @@ class FedDiv(Method):
 
     def fit_filter(self, losses: Tensor, start: TwoGaussians | None) -> TwoGaussians:
         """Algorithm 2: EM on the client's own losses, started at the global filter."""
-        assert self.em_steps is not None  # the preset has filled both
-        assert self.em_tolerance is not None
         return fit_two_gaussians(
             losses,
             start=start,
-            steps=self.em_steps,
-            tolerance=self.em_tolerance,
+            steps=filled(self.em_steps),
+            tolerance=filled(self.em_tolerance),
             variance_floor=self.variance_floor,
             normalise=bool(self.normalise),
         )
@@ -270,11 +219,11 @@ class FedDiv(Method):
     ) -> tuple[Callable[[], Tensor], Tensor, Tensor]:
         """Which rows a noisy client uses in an epoch, the labels it trains on, and those it keeps for good."""
         visit = int(client.state.get("visits", torch.zeros(1))) + 1
-        late_enough = visit >= (self.reselect_from_visit or 1)
+        late_enough = visit >= filled(self.reselect_from_visit)
         probability, guess = predicted.softmax(1).max(1)
-        confident = ~clean & (probability >= (self.confidence or 0.0)) & self.relabel  # eq. (8)
+        confident = ~clean & (probability >= filled(self.confidence)) & self.relabel  # eq. (8)
         agreed = client.state.get("debiased", guess.cpu()).to(guess.device) == guess
-        joining = confident & late_enough & (share >= (self.relabel_from or 0.0))
+        joining = confident & late_enough & (share >= filled(self.relabel_from))
         chosen = clean | joining
 
         def rows() -> Tensor:
@@ -300,7 +249,7 @@ class FedDiv(Method):
     def debiased(self, client: Client, logits: Tensor) -> Tensor:
         """Eq. (9): F(x) = f(x; local) - xi log p-hat."""
         bias = self.bias(client).clamp(min=1e-6).log().to(logits)
-        return logits - (self.debias or 0.0) * bias
+        return logits - filled(self.debias) * bias
 
     def bias(self, client: Client) -> Tensor:
         """p-hat, the client's mean prediction; uniform before its first session."""
@@ -330,13 +279,13 @@ class FedDiv(Method):
         debiased = self.debiased(client, logits)
         if self.reselect_timing == "cached":
             client.state["debiased"] = debiased.argmax(1)
-        sure = debiased.softmax(1).max(1).values > (self.bias_confidence or 0.0)
+        sure = debiased.softmax(1).max(1).values > filled(self.bias_confidence)
         if sure.any():
-            share, mean = self.momentum or 0.0, logits.softmax(1)[sure].double().mean(0).cpu()
+            share, mean = filled(self.momentum), logits.softmax(1)[sure].double().mean(0).cpu()
             client.state["bias"] = share * self.bias(client) + (1 - share) * mean  # eq. (12)
         if self.filter == "local":
             return {}
-        losses = sample_losses(logits, labels, self.loss_kind)
+        losses = sample_losses(logits, labels, self.sample_loss)
         start = None if torch.isnan(flat).any() else TwoGaussians.from_flat(flat, normalise=bool(self.normalise))
         return {"mixture": self.fit_filter(losses, start).flat.cpu()}
 
@@ -345,8 +294,3 @@ class FedDiv(Method):
         client.model.load(got)
         logits = client.predict()
         return Verdict(1.0 - self.p_clean(logits, client.given, got["filter"]), logits.argmax(1))
-
-    @property
-    def loss_kind(self) -> LossKind:
-        assert self.sample_loss is not None  # the preset has filled it
-        return self.sample_loss

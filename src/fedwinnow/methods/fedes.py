@@ -242,7 +242,7 @@ class FedES(Method):
         if self.stage2 != "select":
             return server.sample()
         kept = [client for client in server.available if float(server.state["quality"][client]) >= 0.5]
-        return server.sample(min(server.per_round, len(kept)), kept)
+        return server.sample(among=kept)
 
     def send(self, server: Server, client: int) -> Payload:
         if not self.selective or "quality" not in server.state or bool(server.state["has_mask"][client]):

@@ -16,23 +16,24 @@ The sieve is that of CORES² (Cheng et al., ICLR 2021). No code was at hand: rea
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from fedwinnow.errors import RunError
 from fedwinnow.federation.client import Client, Step
 from fedwinnow.federation.flat import FlatModel
-from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
-from fedwinnow.federation.payload import Payload
+from fedwinnow.federation.method import Method, Verdict
+from fedwinnow.federation.payload import Payload, is_finite
 from fedwinnow.federation.server import Server
 from fedwinnow.options import option
 from fedwinnow.parts.proximal import distance_to
 from fedwinnow.parts.sample_losses import sample_losses
 from fedwinnow.parts.small_loss import kept_count, smallest
 from fedwinnow.parts.two_gaussians import fit_two_gaussians
+from fedwinnow.parts.warm_up import first_rounds
 
 PERSONAL = "personal."  # before the keys of the client's own model in its memory
 FLOOR = 1e-8  # added to probabilities, because CR has no lower end without it
@@ -47,7 +48,7 @@ class FedFixer(Method):
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "select")
 
     warm_up: int | None = option(
-        None, "Rounds in which both models use all samples; none: a tenth of all.", symbol="T_s", at_least=0
+        None, "Rounds with all samples; none: a tenth of all, but 10 or half of them.", symbol="T_s", at_least=0
     )
     beta: float = option(2.0, "Weight of the confidence regulariser; 0: none (ablation).", symbol="β", at_least=0)
     rising_beta: bool = option(True, "The weight grows from 0 to its value over all rounds.")
@@ -63,22 +64,16 @@ class FedFixer(Method):
 
     # --- the server's half: FedAvg of w_k -----------------------------------------------------------------------------
 
-    def warm_up_rounds(self, rounds: int) -> int:
-        """Rounds before samples are selected."""
-        return round(rounds / 10) if self.warm_up is None else self.warm_up
-
-    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        early = server.round <= self.warm_up_rounds(server.rounds)
-        server.note(stage="warm_up" if early else "select")
-        replies = yield Exchange("train", self.choose(server), lambda client: self.send(server, client))
-        self.merge(server, replies)
+    def question(self, server: Server) -> tuple[str, str]:
+        early = server.round <= first_rounds(server.rounds, self.warm_up)
+        return "warm_up" if early else "select", "train"
 
     # --- the client's half -----------------------------------------------------------------------------------------
 
     def train(self, client: Client, got: Payload) -> Payload:
         models = self.models_of(client, got)
         masks = torch.ones(len(models), len(client), dtype=torch.bool, device=client.given.device)
-        early = client.round <= self.warm_up_rounds(client.rounds)
+        early = client.round <= first_rounds(client.rounds, self.warm_up)
         learned = [True] * len(models)
 
         def rows_of_epoch() -> Tensor:
@@ -105,7 +100,10 @@ class FedFixer(Method):
             return lambda: step() if learned[number] else None
 
         client.fit(objective, rows=rows_of_epoch, model=tuple(models), around=where_learned)
-        client.state |= models[-1].payload(PERSONAL) if self.dual else {}
+        if self.dual:
+            client.state |= models[-1].payload(PERSONAL)
+            if not is_finite(models[-1].weights):
+                raise RunError("its own model is no longer finite; lower lambda_d or the learning rate.")
         if not early:
             client.note(selected=masks[-1])
         return self.reply(client)
@@ -129,7 +127,7 @@ class FedFixer(Method):
         frequency = client.class_counts / len(client)
         beta = self.beta * (client.round / client.rounds if self.rising_beta else 1.0)
         beta = min(beta, 0.5 / float(frequency.max()))  # else a frequent label would be learned the wrong way round
-        expected = -((logits.softmax(1) + FLOOR).log() * frequency).sum(1)
+        expected = (every_loss(logits) * frequency).sum(1)
         return self.criterion(logits, y, client.class_counts) - beta * expected
 
     def clean(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -150,6 +148,14 @@ class FedFixer(Method):
         return Verdict(p_wrong, torch.stack([logits.softmax(1) for logits in answers]).mean(0).argmax(1))
 
 
+def every_loss(logits: Tensor) -> Tensor:
+    """CE(f(x), c) for all labels c, none larger than that of the floor."""
+    return -(logits.softmax(1) + FLOOR).log()
+
+
 def sieve(logits: Tensor, labels: Tensor) -> Tensor:
-    """CE(f(x), y) minus its mean over all labels; CR is on both sides of the comparison and falls out."""
-    return logits.mean(1) - logits.gather(1, labels.unsqueeze(1)).squeeze(1)
+    """CE(f(x), y) minus its mean over all labels; CR is on both sides of the comparison and falls out.
+
+    The floor counts: where a model is sure, all other labels are equally bad, and so worse than the mean.
+    """
+    return sample_losses(logits, labels) - every_loss(logits).mean(1)

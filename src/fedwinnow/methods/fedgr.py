@@ -18,24 +18,27 @@ mixture to the losses of a round's clients; each client gets its own clean proba
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fedwinnow.federation.client import Client, Step
+from fedwinnow.federation.client import Client
 from fedwinnow.federation.flat import FlatModel
-from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
+from fedwinnow.federation.method import Method, Replies, Verdict
 from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
 from fedwinnow.models.features import logits_and_features
-from fedwinnow.options import option
+from fedwinnow.options import filled, option
 from fedwinnow.parts.distillation import divergence
 from fedwinnow.parts.moving_average import MovingAverage
+from fedwinnow.parts.passes import rounds_of_passes
 from fedwinnow.parts.relabel import NOTHING, sure_guesses
-from fedwinnow.parts.sample_losses import sample_losses
+from fedwinnow.parts.replies import noted
+from fedwinnow.parts.sample_losses import mean_over_visits, sample_losses
+from fedwinnow.parts.second_model import answers, second_model
 from fedwinnow.parts.two_gaussians import TwoGaussians, fit_two_gaussians
 
 
@@ -67,20 +70,13 @@ class FedGr(Method):
     name: ClassVar[str] = "fedgr"
     citation: ClassVar[str] = "Tian et al., Global Reviser for Federated Learning with Noisy Labels, ICML 2026"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "revise")
-    exposes: ClassVar[dict[str, Exposure]] = {
-        "weights": "model",
-        "counters": "model",
-        "samples": "client",
-        "sample_loss": "sample",
-    }
+    exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "sample_loss": "sample"}
 
     preset: Literal["paper", "code"] = option("paper", "Follow the paper, or its development code where they differ.")
     warm_up: int | None = option(
         None, "Rounds on given labels first; none: a fifth of all, in whole passes.", symbol="α", at_least=0
     )
-    warm_up_sampling: Literal["turns", "ordinary"] = option(
-        "turns", "In the warm-up everybody takes part equally often, or clients are drawn as usual (ablation)."
-    )
+    warm_up_sampling: Literal["turns", "ordinary"] = option("turns", "Warm-up: all equally often, or drawn as usual.")
     confidence: float = option(0.9, "Probability above which a sample is relabelled.", symbol="ε", at_least=0)
     noisy_client: float = option(0.8, "Noisy share from which no given label counts.", symbol="β", at_least=0)
     lambda_b: float = option(1.0, "Weight of distillation from the EMA teacher.", symbol="λ_B", at_least=0)
@@ -88,29 +84,21 @@ class FedGr(Method):
     local_decay: float = option(0.99, "What the teacher keeps at a local step.", symbol="γ_l", at_least=0, at_most=1)
     global_decay: float = option(0.9, "What it keeps at the global revision.", symbol="γ_g", at_least=0, at_most=1)
     temperature: float = option(0.5, "Temperature of both divergences.", symbol="τ", above=0)
-    refined_share: float = option(
-        0.5, "A noisy client with fewer reliable labels gets the global model as teacher.", symbol="μ", at_least=0
-    )
+    refined_share: float = option(0.5, "With fewer reliable labels the global model teaches.", symbol="μ", at_least=0)
     weak: Literal["none", "flip", "crop_flip", "strong"] = option("crop_flip", "The weak view; not the run's --views.")
     strong: Literal["none", "flip", "crop_flip", "strong"] = option("strong", "The view that local training sees.")
     sieve: Literal["global", "local"] = option("global", "Whose losses are sieved: those of which model (ablation).")
-    gmm_scope: Literal["server", "client"] = option(
-        "server", "Who fits the mixture; with client no loss of a sample leaves the site."
-    )
+    gmm_scope: Literal["server", "client"] = option("server", "Who fits the mixture; client: no loss leaves a site.")
     freeze_sieve: bool = option(False, "Keep the sieve's result as it is at the end of the warm-up.")
     clean_from: float = option(0.5, "Clean probability from which a sample is clean.", symbol="q", at_most=1)
     refine: bool = option(True, "Refine labels; else train on the samples found clean only (ablation).")
-    teacher: Literal["cached", "online"] = option(
-        "cached", "Distil from the teacher as it is before training, or as it is at each step (ablation)."
-    )
+    teacher: Literal["cached", "online"] = option("cached", "The teacher as before training, or as at each step.")
     pseudo_missing: Literal["zero", "drop"] = option(
         "zero", "A sample that needs a pseudo-label and has none counts as loss 0 in the mean, or not at all."
     )
     mixup: float = option(0.0, "Not part of FedGR: its views take this place.", at_least=0, at_most=0)
     weighting: Literal["sample", "batch"] | None = option(
-        None,
-        "Given and pseudo-label are weighted per sample, or by a batch's mean q.",
-        presets={"paper": "sample", "code": "batch"},
+        None, "Labels are weighted per sample, or by a batch's mean q.", presets={"paper": "sample", "code": "batch"}
     )
     keep_clean: bool | None = option(
         None, "On a noisy client samples found clean keep their given label.", presets={"paper": False, "code": True}
@@ -142,20 +130,18 @@ class FedGr(Method):
 
     def warm_up_rounds(self, server: Server) -> int:
         """Rounds before labels are refined."""
-        if self.warm_up is not None:
-            return min(self.warm_up, server.rounds)
-        passes = max(1, round(server.rounds / 5 / server.rounds_per_pass))
-        return min(passes * server.rounds_per_pass, server.rounds)
+        passes = rounds_of_passes(server, None, share=0.2, least=1)
+        return passes if self.warm_up is None else min(self.warm_up, server.rounds)
 
-    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        early = server.round <= self.warm_up_rounds(server)
-        server.note(stage="warm_up" if early else "revise")
-        ask = "train_early" if early else "train"
-        replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
-        self.merge(server, replies)
+    def early(self, server: Server) -> bool:
+        """Whether the warm-up goes on."""
+        return server.round <= self.warm_up_rounds(server)
+
+    def question(self, server: Server) -> tuple[str, str]:
+        return ("warm_up", "train_early") if self.early(server) else ("revise", "train")
 
     def choose(self, server: Server) -> Sequence[int]:
-        in_turn = server.round <= self.warm_up_rounds(server) and self.warm_up_sampling == "turns"
+        in_turn = self.early(server) and self.warm_up_sampling == "turns"
         return server.turn(server.round - 1) if in_turn else server.sample()
 
     def send(self, server: Server, client: int) -> Payload:
@@ -163,15 +149,9 @@ class FedGr(Method):
         return {**server.weights, **server.recall(client)}
 
     def merge(self, server: Server, replies: Replies) -> None:
-        losses: dict[int, Tensor] = {}
-
-        def noting() -> Replies:
-            for client, reply in replies:
-                if "sample_loss" in reply:
-                    losses[client] = reply["sample_loss"]
-                yield client, reply
-
-        super().merge(server, noting())
+        replies, news = noted(replies, "sample_loss")
+        super().merge(server, replies)
+        losses = {client: said["sample_loss"] for client, said in news.items() if said}
         if losses:
             everything = torch.cat(list(losses.values()))
             mixture = self.mixture(everything)
@@ -181,7 +161,7 @@ class FedGr(Method):
 
     def mixture(self, losses: Tensor) -> TwoGaussians:
         """Federated sieving: two Gaussians; losses that are all equal are all clean."""
-        return fit_two_gaussians(losses, steps=self.em_steps or 100, tolerance=self.em_tolerance or 0.001)
+        return fit_two_gaussians(losses, steps=filled(self.em_steps), tolerance=filled(self.em_tolerance))
 
     # --- the client's half: before training ------------------------------------------------------------------------
 
@@ -205,7 +185,7 @@ class FedGr(Method):
         pseudo = self.pseudo_labels(client, logits, sieved)
         lesson = self.lesson(client, pseudo, sieved, early=early)
         if self.lambda_r:
-            lesson.anchor = features if self.anchor == "once" else another(client, client.model.weights)
+            lesson.anchor = features if self.anchor == "once" else second_model(client, client.model.weights)
         teacher = self.revised_teacher(client, sieved, lesson, early=early) if self.lambda_b else None
         self.fit(client, lesson, teacher)
         if sieving and self.sieve == "local":
@@ -215,11 +195,7 @@ class FedGr(Method):
 
     def observe(self, client: Client) -> None:
         """Eqs. (9)-(10): the running mean, over the visits, of each sample's loss on the image as it is."""
-        losses = sample_losses(client.predict(), client.given).cpu()
-        visits = client.state.get("visits", torch.zeros(1)) + 1
-        before = client.state.get("mean_loss", torch.zeros_like(losses))
-        client.state["visits"] = visits
-        client.state["mean_loss"] = mean = before + (losses - before) / visits
+        mean = mean_over_visits(client, sample_losses(client.predict(), client.given).cpu())
         if self.gmm_scope == "client":
             client.state["clean_probability"] = self.mixture(mean).p_low(mean).float()
 
@@ -262,10 +238,10 @@ class FedGr(Method):
         current = client.model.weights
         kept = self.kept_by_revision(client, sieved, early=early)
         teacher = MovingAverage(
-            another(client, current),
+            second_model(client, current),
             client.state.get("teacher", current),
             steps=int(client.state.get("teacher_steps", torch.zeros(1))),
-            repeats=self.ema_updates or 1,
+            repeats=filled(self.ema_updates),
             rising=bool(self.decay_warm_up),
         )
         teacher.move(current, kept)
@@ -290,39 +266,21 @@ class FedGr(Method):
         def objective(rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
             return self.loss_of(client, lesson, rows.to(y.device), x, y)
 
-        def followed(step: Step, model: FlatModel) -> Step:
-            def both() -> None:
-                step()
-                if teacher is not None:
-                    teacher.follow(model.weights, self.local_decay)
-
-            return both
-
-        client.fit(objective, rows=lesson.rows, views=self.strong, around=followed)
-        if teacher is not None:
-            client.state["teacher"] = teacher.weights.clone()
-            client.state["teacher_steps"] = torch.tensor([teacher.steps])
+        around = None if teacher is None else teacher.following(self.local_decay)
+        client.fit(objective, rows=lesson.rows, views=self.strong, around=around)
+        client.state |= {} if teacher is None else teacher.state
 
     def loss_of(self, client: Client, lesson: Lesson, rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Eq. (4): L_SR + lambda_B B + lambda_R R."""
         logits, features = logits_and_features(client.model.module, x)
         loss = self.refined_loss(client, lesson.pseudo[rows], lesson.share[rows], logits, y)
         if lesson.teacher is not None:
-            told = self.answers(client, lesson.teacher, rows)[0]
+            told = answers(client, lesson.teacher, rows, self.weak)[0]
             loss = loss + self.lambda_b * divergence(told, logits, self.temperature)  # eq. (13)
         if lesson.anchor is not None:
-            held = self.answers(client, lesson.anchor, rows)[-1]
+            held = answers(client, lesson.anchor, rows, self.weak)[-1]
             loss = loss + self.lambda_r * divergence(held, features, self.temperature)  # eq. (17)
         return loss
-
-    def answers(self, client: Client, source: Tensor | FlatModel, rows: Tensor) -> tuple[Tensor, ...]:
-        """What was computed before training, or logits and features of a model on a new weak view."""
-        if isinstance(source, Tensor):
-            return (source[rows],)
-        client.forward_samples += len(rows)
-        source.module.eval()
-        with torch.no_grad():
-            return logits_and_features(source.module, client.view(next(client.stored([rows.cpu()])), self.weak))
 
     def refined_loss(self, client: Client, pseudo: Tensor, share: Tensor, logits: Tensor, given: Tensor) -> Tensor:
         """Eq. (8): the loss of refined labels."""
@@ -340,12 +298,3 @@ class FedGr(Method):
         if not sieved.known:
             return verdict
         return Verdict(client.for_all(1.0 - sieved.q.double(), verdict.p_wrong), verdict.suggested)
-
-
-def another(client: Client, weights: Tensor) -> FlatModel:
-    """A second model on the site, with these weights and statistics."""
-    assert client.spare is not None
-    model = client.spare()
-    with torch.no_grad():
-        model.weights.copy_(weights)
-    return model

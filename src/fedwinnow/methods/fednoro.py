@@ -28,13 +28,14 @@ from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
-from fedwinnow.options import option
+from fedwinnow.options import filled, option
 from fedwinnow.parts.aggregate import WeightedMean
 from fedwinnow.parts.distances import model_distance, nearness
 from fedwinnow.parts.lid import local_intrinsic_dimensionality
 from fedwinnow.parts.losses import LogitAdjustment
 from fedwinnow.parts.noisy_clients import noisy_set, prepared
 from fedwinnow.parts.sample_losses import sample_losses
+from fedwinnow.parts.second_model import second_model
 
 UNKNOWN, CLEAN, NOISY = -1, 0, 1
 LID_NEIGHBOURS = 20  # as FedCorr, whose indicator this is
@@ -49,9 +50,7 @@ class FedNoRo(Method):
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "robust")
     own_aggregation: ClassVar[bool] = True
     exposes: ClassVar[dict[str, Exposure]] = {
-        "weights": "model",
-        "counters": "model",
-        "samples": "client",
+        **Method.exposes,
         "indicator": "client",
         "present": "client",
     }
@@ -135,7 +134,7 @@ class FedNoRo(Method):
         clean = [client for client in server.available if server.state["role"][client] == CLEAN]
         if self.noisy != "drop" or not clean:
             return server.sample()
-        return server.sample(min(server.per_round, len(clean)), clean)
+        return server.sample(among=clean)
 
     def send(self, server: Server, client: int) -> Payload:
         return {**server.weights, "role": server.state["role"][client].reshape(1), "share": self.share_for(server)}
@@ -149,12 +148,13 @@ class FedNoRo(Method):
         rows = dict(replies)
         table = torch.stack([reply["indicator"] for reply in rows.values()])
         present = torch.stack([reply["present"] for reply in rows.values()])
-        assert self.detect is not None  # the preset has filled these
-        assert self.covariance is not None
-        assert self.noisy_mean is not None
         points = prepared(table, present, self.normalise)  # eq. (3)
         noisy, agreement = noisy_set(
-            points, self.detect, seed=server.seed, covariance=self.covariance, measure=self.noisy_mean
+            points,
+            filled(self.detect),
+            seed=server.seed,
+            covariance=filled(self.covariance),
+            measure=filled(self.noisy_mean),
         )
         found = [client for client, bad in zip(rows, noisy.tolist(), strict=True) if bad]
         shown = [
@@ -196,9 +196,7 @@ class FedNoRo(Method):
         if share == 0:
             client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got))
             return self.reply(client)
-        assert client.spare is not None
-        teacher = client.spare()
-        teacher.load(got)
+        teacher = second_model(client, client.model.weights)
         teacher.module.eval()
         client.fit(lambda rows, x, y: self.distilled(client, teacher, share, x, y))
         return self.reply(client)

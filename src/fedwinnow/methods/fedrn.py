@@ -13,7 +13,6 @@ input). Each of the k + 1 models gives a mixture of two Gaussians over the clien
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -23,14 +22,19 @@ from torch.nn import functional
 
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.flat import FlatModel
-from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
+from fedwinnow.federation.method import Method, Replies, Verdict
 from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
-from fedwinnow.options import option
+from fedwinnow.options import filled, option
 from fedwinnow.parts.head import tune_head
+from fedwinnow.parts.replies import noted
 from fedwinnow.parts.sample_losses import sample_losses
+from fedwinnow.parts.scaling import zero_to_one
 from fedwinnow.parts.two_gaussians import fit_two_gaussians
+from fedwinnow.parts.warm_up import after_warm_up, warm_up_rounds
 from fedwinnow.randomness import stream_key
+
+SMALLEST_RANGE = 1e-12  # expertise or similarity that varies less is the same for all
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,7 @@ class FedRn(Method):
     citation: ClassVar[str] = "Kim et al., FedRN: Exploiting k-Reliable Neighbors, CIKM 2022"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "neighbours")
     exposes: ClassVar[dict[str, Exposure]] = {
-        "weights": "model",
-        "counters": "model",
-        "samples": "client",
+        **Method.exposes,
         "accuracy": "client",
         "output": "model",
     }
@@ -85,20 +87,12 @@ class FedRn(Method):
         # One Gaussian input for everybody, made on site from this number.
         server.state["input_seed"] = torch.tensor([stream_key(server.seed, "shared input") & (2**62 - 1)])
 
-    def warm_up_rounds(self, server: Server) -> int:
-        """Rounds before neighbours help."""
-        return round(server.rounds / 5) if self.warm_up is None else self.warm_up
-
-    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        early = server.round <= self.warm_up_rounds(server)
-        server.note(stage="warm_up" if early else "neighbours")
-        ask = "train_plainly" if early else "train"
-        replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
-        self.merge(server, replies)
+    def question(self, server: Server) -> tuple[str, str]:
+        return after_warm_up(server, self.warm_up, "neighbours")
 
     def send(self, server: Server, client: int) -> Payload:
         payload = {**server.weights, "input_seed": server.state["input_seed"]}
-        if server.round <= self.warm_up_rounds(server) or torch.isnan(server.state["accuracy"][client]):
+        if server.round <= warm_up_rounds(server.rounds, self.warm_up) or torch.isnan(server.state["accuracy"][client]):
             return payload
         members, reliability = self.reliable(server, client)
         for place, neighbour in enumerate(members):
@@ -109,12 +103,12 @@ class FedRn(Method):
         """The k most reliable neighbours and R'(c, n), the client itself first (eqs. 3-5, 7)."""
         accuracy = server.state["accuracy"]
         seen = (~torch.isnan(accuracy)).nonzero().flatten()
-        expertise = zero_to_one(accuracy[seen])  # eq. (4)
+        expertise = zero_to_one(accuracy[seen], SMALLEST_RANGE)  # eq. (4)
         outputs = server.state["output"][seen].double()
         own = int((seen == client).nonzero())
         likeness = functional.cosine_similarity(outputs, outputs[own : own + 1])  # eq. (5)
         likeness[own] = 1.0  # Sim(c, c) = 1, also for an output of zeros
-        similarity = zero_to_one(likeness)  # over the client and all others, like the expertise
+        similarity = zero_to_one(likeness, SMALLEST_RANGE)  # over the client and all others, like the expertise
         reliability = self.alpha * expertise + (1 - self.alpha) * similarity  # eq. (3)
         ranked = reliability.clone()
         if self.choose_by == "random":
@@ -127,19 +121,16 @@ class FedRn(Method):
         return seen[best].tolist(), weights / weights.sum()
 
     def merge(self, server: Server, replies: Replies) -> None:
-        news: list[tuple[int, float, Tensor]] = []
-
-        def noting() -> Replies:
+        def remembering() -> Replies:
             for client, reply in replies:
-                news.append((client, reply["accuracy"].double().item(), reply["output"]))
                 server.remember(client, {key: reply[key] for key in ("weights", "counters") if key in reply})
                 yield client, reply
 
-        super().merge(server, noting())
-        # Not before: what a client of this round is sent must not depend on which others have already answered.
-        for client, accuracy, output in news:
-            server.state["accuracy"][client] = accuracy
-            server.state["output"][client] = output
+        passing, news = noted(remembering(), "accuracy", "output")
+        super().merge(server, passing)
+        for client, said in news.items():
+            server.state["accuracy"][client] = said["accuracy"].double().item()
+            server.state["output"][client] = said["output"]
 
     # --- the client's half -----------------------------------------------------------------------------------------
 
@@ -208,12 +199,10 @@ class FedRn(Method):
     def posterior(self, client: Client, model: FlatModel) -> Tensor:
         """eq. (6): the probability of the small-loss component under one model."""
         losses = sample_losses(client.predict(model=model, views=self.scoring_views), client.given)
-        assert self.em_tolerance is not None  # the preset has filled both
-        assert self.variance_floor is not None
         mixture = fit_two_gaussians(
             losses,
-            tolerance=self.em_tolerance,
-            variance_floor=self.variance_floor,
+            tolerance=filled(self.em_tolerance),
+            variance_floor=filled(self.variance_floor),
             normalise=bool(self.normalise),
         )
         return mixture.p_low(losses)
@@ -223,11 +212,3 @@ class FedRn(Method):
         p_wrong = 1.0 - self.p_clean(client, got)
         client.model.load(got)
         return Verdict(p_wrong, client.predict().argmax(1))
-
-
-def zero_to_one(values: Tensor) -> Tensor:
-    """Min-max; values that are all equal are all 1."""
-    if not len(values):
-        return values
-    low, high = values.min(), values.max()
-    return (values - low) / (high - low) if float(high - low) > 1e-12 else torch.ones_like(values)

@@ -15,7 +15,6 @@ them by how similar they are to the global ones. Equations have no numbers here:
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -24,14 +23,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
+from fedwinnow.federation.method import Method, Replies, Verdict
 from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
 from fedwinnow.models.features import logits_and_features
-from fedwinnow.options import option
+from fedwinnow.options import filled, option
 from fedwinnow.parts.centroids import class_means, likeness, nearest
-from fedwinnow.parts.relabel import NOTHING
+from fedwinnow.parts.regularise import entropy
+from fedwinnow.parts.relabel import NOTHING, leaning
+from fedwinnow.parts.replies import noted
 from fedwinnow.parts.small_loss import forgotten_share, kept_count, smallest
+from fedwinnow.parts.warm_up import first_rounds
 
 
 @dataclass
@@ -62,12 +64,7 @@ class RobustFl(Method):
     name: ClassVar[str] = "rofl"
     citation: ClassVar[str] = "Yang et al., Robust Federated Learning with Noisy Labels, IEEE Intelligent Systems 2022"
     stages: ClassVar[tuple[str, ...]] = ("given_labels", "pseudo_labels")
-    exposes: ClassVar[dict[str, Exposure]] = {
-        "weights": "model",
-        "counters": "model",
-        "samples": "client",
-        "centroids": "client",
-    }
+    exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "centroids": "client"}
 
     preset: Literal["paper", "code"] = option("paper", "Follow the paper, or the code that others used for it.")
     forget: float = option(
@@ -81,9 +78,9 @@ class RobustFl(Method):
     )
     lambda_cen: float = option(1.0, "Weight of the distance to the label's centroid.", symbol="λ_cen", at_least=0)
     lambda_e: float = option(0.8, "Weight of the entropy of predictions.", symbol="λ_e", at_least=0)
-    centroid_loss: Literal["mean", "sum", "constant"] | None = option(
+    centroid_loss: Literal["mean", "distance", "sum", "constant"] | None = option(
         None,
-        "Squared distances as a mean or a sum over the batch; constant: without a gradient.",
+        "The mean over samples and features, the mean or the sum of squared distances; constant: no gradient.",
         presets={"paper": "mean", "code": "constant"},
     )
     first_centroids: Literal["mean", "random"] | None = option(
@@ -105,29 +102,21 @@ class RobustFl(Method):
     def start(self, server: Server) -> None:
         server.state["centroids"] = torch.zeros(server.classes, 0)  # how long features are, the first client says
 
-    def rounds_with_given_labels(self, rounds: int) -> int:
-        """T_pl: 100 of 1000; a short run needs ten rounds, too, until the global model has something to say."""
-        return max(round(rounds / 10), min(10, rounds // 2)) if self.given_rounds is None else self.given_rounds
-
-    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        early = server.round <= self.rounds_with_given_labels(server.rounds)
-        server.note(stage="given_labels" if early else "pseudo_labels")
-        replies = yield Exchange("train", self.choose(server), lambda client: self.send(server, client))
-        self.merge(server, replies)
+    def question(self, server: Server) -> tuple[str, str]:
+        early = server.round <= first_rounds(server.rounds, self.given_rounds)
+        return "given_labels" if early else "pseudo_labels", "train"
 
     def send(self, server: Server, client: int) -> Payload:
         return {**server.weights, "centroids": server.state["centroids"]}
 
     def merge(self, server: Server, replies: Replies) -> None:
-        local: list[Tensor] = []
-
-        def noting() -> Replies:
+        def weighed() -> Replies:
             for client, reply in replies:
-                local.append(reply["centroids"])
                 yield client, reply | {"samples": torch.ones(1)} if self.equal_weights else reply
 
-        super().merge(server, noting())
-        server.state["centroids"] = self.averaged(server, torch.stack(local))
+        passing, news = noted(weighed(), "centroids")
+        super().merge(server, passing)
+        server.state["centroids"] = self.averaged(server, torch.stack([said["centroids"] for said in news.values()]))
 
     def averaged(self, server: Server, local: Tensor) -> Tensor:
         """f_G = sum_k cos(f_G, f_k) f_k / sum_k cos(f_G, f_k), per class; likeness below 0 counts as 0."""
@@ -156,7 +145,7 @@ class RobustFl(Method):
         if got["centroids"].numel():
             shared = got["centroids"].to(centroids)
             centroids = torch.where(shared.any(1, keepdim=True), shared, centroids)
-        early = client.round <= self.rounds_with_given_labels(client.rounds)
+        early = client.round <= first_rounds(client.rounds, self.given_rounds)
         guess = client.given if early else logits.argmax(1)
         kept = torch.zeros(len(client), dtype=torch.bool, device=client.given.device)
         return Lesson(centroids, guess, kept, torch.full_like(client.given, NOTHING))
@@ -172,12 +161,12 @@ class RobustFl(Method):
         lesson.tell(rows, rows_small, agrees, target)
         loss = self.criterion.mean(logits, target, client.class_counts)
         if self.centroid_loss != "constant" and self.lambda_cen:
-            away = (features - lesson.centroids[given]).square().sum(1) * agrees
-            ramp = min(client.round / max(1, self.rounds_with_given_labels(client.rounds)), 1.0)
-            loss = loss + self.lambda_cen * ramp * (away.sum() if self.centroid_loss == "sum" else away.mean())
-        entropy = -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()
+            away = (features - lesson.centroids[given]).square() * agrees.unsqueeze(1)
+            over = {"mean": away.numel(), "distance": len(away), "sum": 1}[filled(self.centroid_loss)]
+            ramp = min(client.round / max(1, first_rounds(client.rounds, self.given_rounds)), 1.0)
+            loss = loss + self.lambda_cen * ramp * away.sum() / over
         lesson.follow(class_means(features.detach(), given, client.classes))
-        return loss + self.lambda_e * entropy
+        return loss + self.lambda_e * entropy(logits)
 
     def forgotten(self, client: Client) -> float:
         """R(t): from 0 in the first round to tau after T_k rounds."""
@@ -189,4 +178,4 @@ class RobustFl(Method):
         verdict = super().judge(client, got)
         _, features = client.predict_with_features()
         denied = nearest(got["centroids"].to(features), features) != client.given
-        return Verdict(torch.where(denied, 0.5 + verdict.p_wrong / 2, verdict.p_wrong / 2), verdict.suggested)
+        return Verdict(leaning(verdict.p_wrong, denied), verdict.suggested)

@@ -17,6 +17,7 @@ from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import Scene
 
 SCORES = ("accuracy", "balanced_accuracy", "macro_f1")
+NOBODY = -1  # in place of a prediction, where nobody made one
 NOISY_CLIENT = 0.1  # a client counts as noisy above this share of wrong labels
 
 
@@ -71,7 +72,7 @@ class Evaluation:
         for client, notes in tally.notes.items():
             for name, value in notes.items():
                 said.setdefault(name, {})[client] = value.numpy()
-        row: dict[str, Any] = {}
+        row: dict[str, Any] = {"stability": mean_of(tally.distances)} if tally.distances else {}
         if "selected" in said:
             row |= self.selection(said["selected"])
         if "pseudo_labels" in said:
@@ -143,11 +144,11 @@ class Evaluation:
         if scene.wrong is None or scene.true is None:
             return dict.fromkeys(("samples", "clients", "rates", "quality", "relabelled"))
         estimated = self.estimated_rates(p_wrong)
-        held = scene.holdings.sizes > 0
+        held, judged = ~np.isnan(estimated), ~np.isnan(p_wrong)
         calls = p_wrong > 0.5
         after = np.where(calls, suggested, scene.given)
         return {
-            "samples": detection.sample_detection(p_wrong, scene.wrong),
+            "samples": detection.sample_detection(p_wrong[judged], scene.wrong[judged]),
             "clients": detection.client_detection(noisy_ones(estimated), noisy_ones(scene.realised)),
             "rates": detection.rate_errors(estimated[held], scene.realised[held]),
             "quality": self.quality(rounds),
@@ -155,19 +156,35 @@ class Evaluation:
         }
 
     def estimated_rates(self, p_wrong: Floats) -> Floats:
-        """The share of each client's samples that were called wrong."""
+        """The share of each client's samples that were called wrong, of those that have a verdict."""
         holdings = self.scene.holdings
         called = np.bincount(holdings.client, weights=p_wrong > 0.5, minlength=holdings.clients)
-        return np.where(holdings.sizes > 0, called / np.maximum(holdings.sizes, 1), np.nan)
+        judged = np.bincount(holdings.client, weights=~np.isnan(p_wrong), minlength=holdings.clients)
+        return np.where(judged > 0, called / np.maximum(judged, 1), np.nan)
 
     def memorised(self, federation: Federation) -> dict[str, Any] | None:
         """What the global model remembers of wrong labels; None where the truth is unknown."""
         if self.scene.true is None:
             return None
-        predicted = self.scene.given.copy()
+        return self.memorisation_of(self.predictions(federation)[0])
+
+    def memorisation_of(self, predicted: Integers) -> dict[str, Any] | None:
+        """The same from predictions that are there already."""
+        if self.scene.true is None:
+            return None
+        asked = predicted != NOBODY
+        return memorisation.memorisation(predicted[asked], self.scene.given[asked], self.scene.true[asked])
+
+    def predictions(self, federation: Federation) -> tuple[Integers, Floats]:
+        """What the global model predicts for every training sample, and its loss on the given label.
+
+        Samples of a site that could not answer have -1 and no loss.
+        """
+        predicted, losses = np.full_like(self.scene.given, NOBODY), np.full(len(self.scene.given), np.nan)
         for client, reply in federation.ask_all("predict", self.everybody):
-            predicted[self.scene.holdings.of(client)] = reply["predicted"].numpy()
-        return memorisation.memorisation(predicted, self.scene.given, self.scene.true)
+            mine = self.scene.holdings.of(client)
+            predicted[mine], losses[mine] = reply["predicted"].numpy(), reply["loss"].numpy()
+        return predicted, losses
 
 
 def noisy_ones(rates: Floats) -> list[int]:

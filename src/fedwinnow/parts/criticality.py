@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedwinnow.federation.client import Around, Step
 from fedwinnow.federation.flat import FlatModel
+from fedwinnow.parts import scaling
 
 MOST_POINTS = 2**22  # of a larger model every second, third, ... parameter stands for its neighbours
 
@@ -49,10 +50,7 @@ def earth_movers_distance(first: Tensor, second: Tensor) -> float:
 
 def zero_to_one(values: Tensor) -> Tensor:
     """Min-max; values that differ by no more than rounding are all 1."""
-    spread = values.max() - values.min()
-    if float(spread) <= 1e-9 * float(values.abs().max()):
-        return torch.ones_like(values)
-    return (values - values.min()) / spread
+    return scaling.zero_to_one(values, 1e-9 * float(values.abs().max()))
 
 
 def opposed(first: Tensor, second: Tensor) -> bool:

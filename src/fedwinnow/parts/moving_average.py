@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedwinnow.federation.client import Around, Step
 from fedwinnow.federation.flat import FlatModel
+from fedwinnow.federation.payload import Payload
 
 
 class MovingAverage:
@@ -32,6 +34,23 @@ class MovingAverage:
                 self.weights.copy_(weights)
             else:
                 self.weights.lerp_(weights.to(self.weights.device), 1.0 - kept)
+
+    @property
+    def state(self) -> Payload:
+        """What a site keeps of it until its next visit."""
+        return {"teacher": self.weights.clone(), "teacher_steps": torch.tensor([self.steps])}
+
+    def following(self, kept: float) -> Around:
+        """Steps of a model, each of which the average follows."""
+
+        def around(step: Step, model: FlatModel) -> Step:
+            def both() -> None:
+                step()
+                self.follow(model.weights, kept)
+
+            return both
+
+        return around
 
     def follow(self, weights: Tensor, kept: float) -> None:
         """One step of the model that is followed."""

@@ -9,10 +9,10 @@ from fedwinnow.federation.server import Server
 USUAL_SHARE = 0.05  # of all client trainings; FedCorr and FedDiv on CIFAR-10: 5 passes are 50 of 1000 rounds
 
 
-def rounds_of_passes(server: Server, passes: int | None) -> int:
-    """How many rounds so many passes take; none: the papers' share of all rounds, but at least two passes."""
+def rounds_of_passes(server: Server, passes: int | None, *, share: float = USUAL_SHARE, least: int = 2) -> int:
+    """How many rounds so many passes take; none: a share of all rounds, but at least two passes."""
     if passes is None:
-        passes = max(2, round(server.rounds * USUAL_SHARE / server.rounds_per_pass))
+        passes = max(least, round(server.rounds * share / server.rounds_per_pass))
     return min(passes * server.rounds_per_pass, server.rounds)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedwinnow.federation.client import Client
+
 NOTHING = -1  # the label of a sample that has none
 
 
@@ -18,6 +20,16 @@ def sure_guesses(logits: Tensor, threshold: float) -> Tensor:
     """The predicted class where its probability exceeds the threshold, else NOTHING."""
     probability, predicted = logits.softmax(1).max(1)
     return torch.where(probability > threshold, predicted, NOTHING)
+
+
+def current_labels(client: Client) -> Tensor:
+    """The labels that a site believes in: as corrected so far, at first as given."""
+    return client.state.get("labels", client.given.cpu()).to(client.given.device)
+
+
+def leaning(p_wrong: Tensor, wrong: Tensor) -> Tensor:
+    """Probabilities moved to the upper half where a method calls a label wrong, to the lower half elsewhere."""
+    return torch.where(wrong, 0.5 + p_wrong / 2, p_wrong / 2)
 
 
 def largest(values: Tensor, count: int) -> Tensor:

@@ -12,6 +12,11 @@ def warm_up_rounds(rounds: int, given: int | None) -> int:
     return round(rounds * USUAL_SHARE) if given is None else given
 
 
+def first_rounds(rounds: int, given: int | None) -> int:
+    """The given number, or a tenth of all; a short run needs ten rounds, too (or half of all), to learn something."""
+    return max(round(rounds / 10), min(10, rounds // 2)) if given is None else given
+
+
 def after_warm_up(server: Server, given: int | None, stage: str) -> tuple[str, str]:
     """The stage of a round and the function that answers in it: `train_plainly` first, then `train`."""
     early = server.round <= warm_up_rounds(server.rounds, given)

@@ -100,11 +100,17 @@ def make_table(places: Iterable[str | Path], wanted: Wanted) -> Table:
 
 def table_of(records: Sequence[Record], wanted: Wanted) -> Table:
     """A table of these runs; those that are not finished are named, not counted."""
-    shown = shown_figures(wanted.show, wanted.score)
+    shown_figures(wanted.show, wanted.score)
     done = [record for record in records if record.finished]
     if not done:
         raise DataError(f"none of the {len(records)} runs is finished; continue one with its command and --resume.")
-    layout = lay_out(done, wanted.rows, wanted.columns)
+    return build(lay_out(done, wanted.rows, wanted.columns), records, wanted)
+
+
+def build(layout: Layout, records: Sequence[Record], wanted: Wanted) -> Table:
+    """A table of runs that are sorted into cells already."""
+    shown = shown_figures(wanted.show, wanted.score)
+    done = [record for record in records if record.finished]
     known = [figure for figure in shown if any(record.figure(figure.path) is not None for record in done)]
     if not known:
         raise DataError(f"no run has a value for {', '.join(figure.path for figure in shown)}.")

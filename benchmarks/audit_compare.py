@@ -1,0 +1,121 @@
+"""The audit against confident learning (cleanlab, extra `audit-compare`): alone at each site, and on pooled data.
+
+    python -m benchmarks.audit_compare [--data fashion-mnist] [--train 3000] [--rounds 15]
+
+cleanlab gets out-of-sample probabilities from cross-validation with the same model, optimiser and number of epochs.
+Pooling the data is what sites may not do; that line is what there is to be reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.audits import LEARNING_RATE, MOMENTUM, NOISES, SCENES, experiment, flags
+from benchmarks.results import machine
+from fedwinnow.auditing.training import find_judgement, prepare_audit, train_and_judge
+from fedwinnow.data.tensors import InputStep
+from fedwinnow.errors import missing_extra
+from fedwinnow.experiment.play import Manner
+from fedwinnow.experiment.prepare import Stage
+from fedwinnow.metrics.detection import auroc, average_precision
+from fedwinnow.models.choose import make_model
+from fedwinnow.models.shape import Shape
+from fedwinnow.randomness import Floats, Integers, permutation
+
+FOLDS = 3
+
+
+def main() -> None:
+    """Measure and print a Markdown table."""
+    parser = flags("audit_compare", __doc__)
+    parser.add_argument("--noise", default="uniform", help="uniform, pair, any noise spec, or `data` for human errors")
+    parser.add_argument("--judgement", default="mean")
+    parser.add_argument("--scenes", nargs="+", default=list(SCENES), choices=SCENES)
+    chosen = parser.parse_args()
+    check_cleanlab()
+    print(f"Machine: {machine()}.\nSettings: {vars(chosen)}\n")
+    print("| scene | wrong | who | AUROC | average precision | precision at the number of errors |")
+    print("|---|---:|---|---:|---:|---:|", flush=True)
+    for name in chosen.scenes:
+        for line in compare(chosen, name):
+            print(line, flush=True)
+
+
+def check_cleanlab() -> None:
+    """Say what to install where it is missing."""
+    try:
+        import cleanlab  # noqa: F401
+    except ImportError:
+        raise SystemExit(str(missing_extra("audit-compare", "comparing with cleanlab"))) from None
+
+
+def compare(chosen: argparse.Namespace, scene: str) -> list[str]:
+    """The lines of one scene."""
+    noise = None if chosen.noise == "data" else NOISES.get(chosen.noise, chosen.noise)
+    judgement = find_judgement(chosen.judgement)
+    stage = prepare_audit(experiment(chosen, scene, noise), judgement)
+    with tempfile.TemporaryDirectory() as folder:
+        ours = train_and_judge(stage, Path(folder), judgement, Manner(checkpoint_every=1000)).score
+    wrong = stage.scene.wrong
+    assert wrong is not None
+    epochs = chosen.rounds * chosen.epochs
+    holdings = stage.scene.holdings
+    alone = np.concatenate([suspicion(stage, holdings.of(site), epochs) for site in range(holdings.clients)])
+    pooled = suspicion(stage, slice(0, len(wrong)), epochs)
+    named = {f"audit ({chosen.judgement})": ours, "cleanlab, each site alone": alone, "cleanlab, pooled": pooled}
+    return [
+        f"| {scene} | {wrong.mean():.3f} | {who} | {auroc(score, wrong):.3f} | {average_precision(score, wrong):.3f} "
+        f"| {precision_at_errors(score, wrong):.3f} |"
+        for who, score in named.items()
+    ]
+
+
+def precision_at_errors(score: Floats, wrong: np.ndarray) -> float:
+    """How many of the most suspicious labels are wrong, when as many are taken as there are errors."""
+    count = int(wrong.sum())
+    return float(wrong[np.argsort(-score, kind="stable")[:count]].mean())
+
+
+def suspicion(stage: Stage, mine: slice, epochs: int) -> Floats:
+    """cleanlab's label quality, turned round, from out-of-sample probabilities of a model of these samples alone."""
+    from cleanlab.rank import get_label_quality_scores
+
+    given = stage.scene.given[mine]
+    rows = stage.scene.holdings.rows[mine]
+    if len(given) < 2 * FOLDS:
+        return np.zeros(len(given))
+    probabilities = np.zeros((len(given), stage.scene.classes))
+    fold = permutation(0, "folds", len(given)) % FOLDS
+    for number in range(FOLDS):
+        rest, held = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        probabilities[held] = trained(stage, rows[rest], given[rest], rows[held], epochs)
+    return -np.asarray(get_label_quality_scores(given, probabilities, method="self_confidence"), np.float64)
+
+
+def trained(stage: Stage, rows: Integers, labels: Integers, held: Integers, epochs: int) -> Floats:
+    """Probabilities for held-out samples, from a plain loop with the model and the optimiser of the audit."""
+    dataset = stage.scene.dataset
+    step = InputStep(dataset.kind, dataset.mean, dataset.std, "cpu")
+    module = make_model(stage.experiment.model, Shape.of(dataset), 0)
+    optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    x, y = step(torch.from_numpy(dataset.train.features.take(rows))), torch.from_numpy(labels)
+    generator = torch.Generator().manual_seed(0)
+    module.train()
+    for _ in range(epochs):
+        for batch in torch.randperm(len(y), generator=generator).split(stage.experiment.batch_size):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(module(x[batch]), y[batch]).backward()
+            optimizer.step()
+    module.eval()
+    with torch.inference_mode():
+        return module(step(torch.from_numpy(dataset.train.features.take(held)))).softmax(1).double().numpy()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()

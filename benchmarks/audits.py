@@ -1,0 +1,46 @@
+"""What the benchmarks of the audit share: the scenes, the flags, and the training."""
+
+from __future__ import annotations
+
+import argparse
+
+from fedwinnow.experiment.settings import Experiment
+
+SCENES = {"iid": "iid", "Dirichlet 0.3": "dirichlet:alpha=0.3,minimum=20", "two-class shards": "shards:per_client=2"}
+NOISES = {
+    "uniform": "uniform:share=0.5,low=0.2,high=0.3",
+    "pair": "uniform:share=0.5,low=0.2,high=0.3,flip=pair",
+}
+LEARNING_RATE, MOMENTUM = 0.03, 0.9
+
+
+def flags(program: str, description: str | None) -> argparse.ArgumentParser:
+    """The flags that all of them have."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{program}", description=description)
+    parser.add_argument("--data", default="fashion-mnist")
+    parser.add_argument("--model", default="mlp")
+    parser.add_argument("--train", type=int, default=3000)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--clients", type=int, default=10)
+    return parser
+
+
+def experiment(
+    chosen: argparse.Namespace, scene: str, noise: str | None, method: str = "fedavg", seed: int = 0
+) -> Experiment:
+    """The training of an audit on one of the scenes."""
+    return Experiment(
+        data=f"{chosen.data}:train={chosen.train},test=500",
+        clients=chosen.clients,
+        partition=SCENES[scene],
+        noise=noise,
+        method=method,
+        model=chosen.model,
+        rounds=chosen.rounds,
+        epochs=chosen.epochs,
+        participation=1.0,
+        optimizer=f"sgd:lr={LEARNING_RATE},momentum={MOMENTUM}",
+        eval_every=1000,
+        seed=seed,
+    )

@@ -1,0 +1,140 @@
+"""Which judgement finds wrong labels best: every candidate on the same scenes, with AUROC and average precision.
+
+    python -m benchmarks.judging [--train 3000] [--rounds 15] [--seeds 1] [--methods fedavg feddiv]
+
+Judgements that need the same training share it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import ClassVar
+
+import numpy as np
+
+from benchmarks.audits import NOISES, SCENES, experiment, flags
+from benchmarks.results import machine
+from fedwinnow.auditing.training import ask, find_judgement, parts_of, prepare_audit
+from fedwinnow.experiment.play import Manner, play_stage
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.federation.client import Client
+from fedwinnow.federation.judgement import Judgement
+from fedwinnow.federation.method import Method
+from fedwinnow.federation.payload import Payload
+from fedwinnow.metrics.detection import auroc, average_precision
+from fedwinnow.store import RunFolder
+
+JUDGEMENTS = (
+    "final:prior=false",
+    "final",
+    "mean:prior=false",
+    "mean",
+    "mean:of=local",
+    "mean:of=both",
+    "halves:prior=false",
+    "halves",
+    "own_model:prior=false",
+    "own_model",
+    "filter",
+)
+
+
+@dataclass(frozen=True)
+class Several(Judgement):
+    """Judgements side by side in one training, each with its own part of what the site keeps."""
+
+    name: ClassVar[str] = "several"
+    members: tuple[Judgement, ...] = field(default=(), kw_only=True)
+
+    def observe(self, client: Client, got: Payload, reply: Payload) -> None:
+        everything, client.kept = client.kept, {}
+        for number, member in enumerate(self.members):
+            client.kept = part(everything, number)
+            member.observe(client, got, reply)
+            everything |= {f"{number}.{key}": value for key, value in client.kept.items()}
+        client.kept = everything
+
+    def judge(self, method: Method, client: Client, got: Payload) -> Payload:
+        everything, replies = client.kept, {}
+        for number, member in enumerate(self.members):
+            client.kept = part(everything, number)
+            replies[str(number)] = member.judge(method, client, got)["score"]
+        return replies
+
+
+def part(everything: Payload, number: int) -> Payload:
+    """What one of the members keeps."""
+    return {key.split(".", 1)[1]: value for key, value in everything.items() if key.startswith(f"{number}.")}
+
+
+def main() -> None:
+    """Measure and print a Markdown table: a row per judgement, a column per scene."""
+    parser = flags("judging", __doc__)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--methods", nargs="+", default=["fedavg"])
+    parser.add_argument("--judgements", nargs="+", default=list(JUDGEMENTS))
+    parser.add_argument("--noises", nargs="+", default=list(NOISES), choices=NOISES)
+    chosen = parser.parse_args()
+    print(f"Machine: {machine()}.\nSettings: {vars(chosen)}\n", flush=True)
+    cells: dict[tuple[str, str], list[str]] = defaultdict(list)
+    sums: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    columns = []
+    for scene in SCENES:
+        for noise in chosen.noises:
+            columns.append(f"{scene}, {noise}")
+            for method in chosen.methods:
+                for spec, pair in measure(chosen, method, scene, NOISES[noise]).items():
+                    cells[method, spec].append(f"{pair[0]:.3f} / {pair[1]:.3f}")
+                    sums[method, spec].append(pair)
+                    print(f"<!-- {columns[-1]}: {method} {spec} {cells[method, spec][-1]} -->", flush=True)
+    print("\nAUROC / average precision of wrong labels\n")
+    print("| method | judgement | " + " | ".join(columns) + " | mean |")
+    print("|---|---|" + "---:|" * (len(columns) + 1))
+    for (method, spec), texts in cells.items():
+        both = [mean(pair[side] for pair in sums[method, spec]) for side in (0, 1)]
+        print(f"| {method} | {spec} | " + " | ".join(texts) + f" | {both[0]:.3f} / {both[1]:.3f} |")
+
+
+def measure(chosen: argparse.Namespace, method: str, scene: str, noise: str) -> dict[str, tuple[float, float]]:
+    """All judgements on one kind of scene: means over seeds."""
+    found: dict[str, list[tuple[float, float]]] = {spec: [] for spec in chosen.judgements}
+    for seed in range(chosen.seeds):
+        groups: dict[tuple[bool, int], list[str]] = defaultdict(list)
+        for spec in chosen.judgements:
+            judgement = find_judgement(spec)
+            groups[judgement.prior, judgement.federations].append(spec)
+        for specs in groups.values():
+            for spec, pair in trained_once(experiment(chosen, scene, noise, method, seed), specs).items():
+                found[spec].append(pair)
+    return {spec: (mean(p[0] for p in pairs), mean(p[1] for p in pairs)) for spec, pairs in found.items()}
+
+
+def trained_once(training: Experiment, specs: list[str]) -> dict[str, tuple[float, float]]:
+    """Judgements that share a training, against the truth."""
+    members = tuple(find_judgement(spec) for spec in specs)
+    stage = prepare_audit(training, members[0])
+    manner = Manner(checkpoint_every=1000, judgement=Several(members=members))
+    holdings, wrong = stage.scene.holdings, stage.scene.wrong
+    assert wrong is not None
+    scores = np.zeros((len(specs), len(wrong)))
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (half, judged) in enumerate(parts_of(stage, members[0])):
+            place = RunFolder(Path(folder) / str(number))
+            with place.locked():
+                play_stage(half, place, manner)
+                replies = ask(half, place, manner, judged)
+            for site, reply in replies.items():
+                scores[:, holdings.of(site)] = [reply[str(member)].numpy() for member in range(len(specs))]
+    return {
+        spec: (auroc(score, wrong) or 0.0, average_precision(score, wrong) or 0.0)
+        for spec, score in zip(specs, scores, strict=True)
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Corrected labels in the input's own format, and the way back. Nothing is changed in place unless asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedwinnow import catalogue
+from fedwinnow.atomic import replacing
+from fedwinnow.auditing.applying import arrays, folders, tables
+from fedwinnow.auditing.applying.changes import Plan
+from fedwinnow.auditing.applying.receipt import Receipt, back_up, digest, place_for, read_receipt
+from fedwinnow.data.load import understood
+from fedwinnow.data.source import Source
+from fedwinnow.data.sources.folder import Folder
+from fedwinnow.data.sources.npz import Npz
+from fedwinnow.data.sources.table_source import TableSource
+from fedwinnow.errors import DataError, UsageError
+
+WRITABLE = "csv, parquet, npz and folder"
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where corrected labels go: to a new file or folder, or in place of the old one."""
+
+    out: Path | None = None
+    in_place: bool = False
+    link: folders.Link = "copy"
+
+    def __post_init__(self) -> None:
+        if (self.out is None) == (not self.in_place):
+            raise UsageError(
+                "give --out with a new file or folder, or --in-place to change the data itself (a backup is kept)."
+            )
+
+    def file(self, original: Path) -> Path:
+        """The file to write; one that is there already is never overwritten unless it is the original."""
+        if self.out is None:
+            return original
+        if self.out.exists():
+            raise UsageError(f"--out {self.out} exists already. Choose another name, or use --in-place.")
+        return self.out
+
+
+def apply_plan(plan: Plan, destination: Destination, data: str | None = None) -> Receipt:
+    """Write the corrected data and its receipt."""
+    source = source_of(data or plan.source)
+    if isinstance(source, Folder):
+        return apply_to_folder(source, plan, destination)
+    assert isinstance(source, TableSource | Npz)
+    path = source.path
+    if isinstance(source, Npz):
+        content, label = arrays.corrected_npz(path, plan.changes), "y"
+    else:
+        correct = tables.corrected_csv if source.name == "csv" else tables.corrected_parquet
+        content, label = correct(path, source, plan.changes), source.label
+    target = destination.file(path)
+    backup = back_up(path) if destination.in_place else None
+    put(target, content)
+    receipt = Receipt(
+        kind=source.name,
+        target=str(target.resolve()),
+        original=str(path.resolve()),
+        backup=None if backup is None else str(backup.resolve()),
+        label=label,
+        sha256=digest(target),
+        changes=plan.changes,
+    )
+    receipt.write()
+    return receipt
+
+
+def apply_to_folder(source: Folder, plan: Plan, destination: Destination) -> Receipt:
+    """Move images to the folder of their class, in a copy or in place; the receipt knows the way back."""
+    moves = folders.moves_for(source.path, plan.changes)
+    receipt = Receipt(
+        kind="folder",
+        target=str((destination.out or source.path).resolve()),
+        original=str(source.path.resolve()),
+        backup=None,
+        changes=plan.changes,
+        moves=moves,
+    )
+    if destination.out is not None:
+        folders.rebuild(source.path, destination.out, moves, destination.link)
+        receipt.write()
+        return receipt
+    if place_for(source.path).exists():
+        raise UsageError(f"{source.path} was corrected in place before. Undo that first: fedwinnow apply --undo ...")
+    receipt.write()  # before the first move, so that there is a way back at every moment
+    folders.move_within(source.path, moves)
+    return receipt
+
+
+def undo(target: Path, destination: Destination) -> Receipt:
+    """Take an application back: into a new file or folder, or in place."""
+    receipt = read_receipt(target)
+    place = Path(receipt.target)
+    if receipt.kind == "folder":
+        undo_folder(receipt, destination)
+        return receipt
+    untouched = receipt.backup is not None and Path(receipt.backup).exists() and digest(place) == receipt.sha256
+    if untouched and receipt.backup is not None:
+        content = Path(receipt.backup).read_bytes()  # to the last byte
+    elif receipt.kind == "npz":
+        content = arrays.reversed_npz(place)
+    else:
+        reverse = tables.reversed_csv if receipt.kind == "csv" else tables.reversed_parquet
+        content = reverse(place, receipt.label)
+    put(destination.file(place), content)
+    if destination.in_place:
+        place_for(place).unlink(missing_ok=True)
+    return receipt
+
+
+def undo_folder(receipt: Receipt, destination: Destination) -> None:
+    """Every image back to where it was; moves that an interruption left undone are passed over."""
+    root = Path(receipt.target)
+    back = {after: before for before, after in receipt.moves.items() if (root / after).is_file()}
+    if destination.out is not None:
+        folders.rebuild(root, destination.out, back, destination.link)
+        return
+    folders.move_within(root, back)
+    place_for(root).unlink(missing_ok=True)
+
+
+def source_of(spec: str) -> Source:
+    """The source of the data, of a kind that can be written."""
+    if not spec:
+        raise UsageError("the audit does not know where its data came from (arrays in memory?). Give it with --data.")
+    found: Any = catalogue.make("data", understood(spec))
+    if not isinstance(found, TableSource | Npz | Folder):
+        raise UsageError(f"'{spec}' cannot be written back; allowed: {WRITABLE}.")
+    return found
+
+
+def put(path: Path, content: bytes) -> None:
+    """Write a whole file."""
+    try:
+        with replacing(path) as stream:
+            stream.write(content)
+    except OSError as problem:
+        raise DataError(f"{path}: cannot be written ({problem.strerror}).") from None

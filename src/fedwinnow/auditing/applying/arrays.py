@@ -1,0 +1,73 @@
+"""Corrected labels in an npz file: the same arrays with y changed and two added."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwinnow.auditing.applying.changes import Change
+from fedwinnow.auditing.applying.tables import GIVEN, SOURCE, names_of, places_of_changes
+from fedwinnow.data.files import existing_file
+from fedwinnow.errors import DataError
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def read_all(path: Path) -> Arrays:
+    """Every array of the file, also those that we do not know; never an object."""
+    try:
+        with np.load(existing_file(path), allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except DataError:
+        raise
+    except Exception as problem:  # zipfile, zlib and numpy raise nearly anything on a broken file
+        raise DataError(f"{path}: not readable as an .npz file of plain arrays ({problem}).") from None
+
+
+def as_bytes(arrays: Arrays) -> bytes:
+    """The arrays as the content of a file."""
+    stream = io.BytesIO()
+    np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+def corrected_npz(path: Path, changes: dict[str, Change]) -> bytes:
+    """The file with corrected labels."""
+    arrays = read_all(path)
+    labels = arrays["y"].reshape(-1)
+    indexed = "class_names" in arrays and labels.dtype.kind != "U"
+    class_names = [str(name) for name in arrays["class_names"].tolist()] if "class_names" in arrays else []
+    texts = [class_names[int(label)] if indexed else text_of(label) for label in labels.tolist()]
+    names = tuple(class_names) or names_of(texts, changes)
+    ids = arrays["id"].tolist() if "id" in arrays else range(len(labels))
+    places = {str(name): place for place, name in enumerate(ids)}
+    wanted = places_of_changes(path, places, changes, texts, names)
+    arrays.setdefault(GIVEN, arrays["y"].copy())
+    sources = arrays.get(SOURCE, np.full(len(labels), "given")).astype("<U6")
+    values = dict(zip(texts, labels.tolist(), strict=True))
+    corrected = labels.astype(f"<U{max(map(len, names))}") if labels.dtype.kind == "U" else labels.copy()
+    for place, change in wanted.items():
+        corrected[place] = class_names.index(change.label) if indexed else values.get(change.label, change.label)
+        sources[place] = change.source
+    return as_bytes({**arrays, "y": corrected.reshape(arrays["y"].shape), SOURCE: sources})
+
+
+def text_of(label: Any) -> str:
+    """A label as its class is named: 1.0 is 1."""
+    if isinstance(label, bool):
+        return str(int(label))
+    return str(int(label)) if isinstance(label, float) else str(label)
+
+
+def reversed_npz(path: Path) -> bytes:
+    """The file with the labels it had, without the two arrays."""
+    arrays = read_all(path)
+    if not {GIVEN, SOURCE, "y"} <= set(arrays):
+        raise DataError(f"{path} has no arrays y, {GIVEN} and {SOURCE}, so nothing can be undone in it.")
+    return as_bytes(
+        {name: array for name, array in arrays.items() if name not in (GIVEN, SOURCE)} | {"y": arrays[GIVEN]}
+    )

@@ -1,0 +1,95 @@
+"""What is to be changed: the decisions of people, read from audit.csv and decisions.csv of every site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedwinnow.auditing.decisions import labels_by_sample, read_decisions
+from fedwinnow.auditing.folder import read_audit, read_site
+from fedwinnow.auditing.verdicts import KEEP, REVIEW, TOO_FEW
+from fedwinnow.errors import DataError, UsageError
+
+ACCEPT = "accept"  # in audit.csv, written by a person in a spreadsheet
+
+
+@dataclass(frozen=True)
+class Change:
+    """One label that becomes another."""
+
+    given: str
+    label: str
+    source: str  # who says so: "review" (a person) or "audit" (accepted because of its p_wrong)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is to be done to a data set."""
+
+    changes: dict[str, Change]  # by id
+    source: str  # the spec of the data
+    kept: int  # labels that people looked at and kept
+    open: int  # labels to review that nobody has decided
+    disputed: list[str]  # ids on which reviewers differ: they stay as they are
+
+
+def site_folders(folder: Path) -> list[Path]:
+    """The folder of one site, or those of all sites of an audit."""
+    if (folder / "site.json").exists():
+        return [folder]
+    if (folder / "sites.csv").exists():
+        found = sorted(path.parent for path in folder.glob("*/site.json"))
+        if found:
+            return found
+    read_site(folder)  # says what is needed
+    return []
+
+
+def plan_for(folder: Path, accept_above: float | None = None, reviewer: str | None = None) -> Plan:
+    """The changes that the decisions in a folder ask for."""
+    if accept_above is not None and not 0 < accept_above <= 1:
+        raise UsageError(f"--accept-above {accept_above} was given; allowed: above 0 and at most 1.")
+    changes: dict[str, Change] = {}
+    disputed: list[str] = []
+    kept = undecided = 0
+    sources = set()
+    for site in site_folders(folder):
+        facts = read_site(site)
+        sources.add(str(facts["data"]["source"]))
+        words = labels_by_sample(read_decisions(site), None if reviewer is None else [reviewer])
+        for number, row in enumerate(read_audit(site), start=1):
+            said = set(words.get(row["id"], {}).values()) or spreadsheet(site, number, row, facts["class_names"])
+            if len(said) > 1:
+                disputed.append(row["id"])
+            elif said:
+                label = checked(said.pop(), site, facts["class_names"])
+                kept += label == row["given"]
+                if label != row["given"]:
+                    changes[row["id"]] = Change(row["given"], label, "review")
+            elif row["decision"] == REVIEW and accept_above is not None and float(row["p_wrong"]) >= accept_above:
+                changes[row["id"]] = Change(row["given"], row["suggested"], "audit")
+            else:
+                undecided += row["decision"] == REVIEW
+    return Plan(changes, sources.pop() if len(sources) == 1 else "", kept, undecided, disputed)
+
+
+def spreadsheet(site: Path, number: int, row: dict[str, str], names: list[str]) -> set[str]:
+    """The label that a person wrote into audit.csv itself: accept, keep, or the name of a class."""
+    word = row["decision"].strip()
+    if word in (REVIEW, TOO_FEW, KEEP, ""):
+        return set()
+    if word == ACCEPT:
+        return {row["suggested"]}
+    if word in names:
+        return {word}
+    raise DataError(
+        f"{site / 'audit.csv'}, row {number} (line {number + 1}): the decision '{word}'; allowed: accept, keep, "
+        f"review, or the name of a class ({', '.join(names[:10])})."
+    )
+
+
+def checked(label: str, site: Path, names: list[str]) -> str:
+    """A label that is a class."""
+    if label not in names:
+        raise DataError(f"{site / 'decisions.csv'}: the label '{label}' is no class; allowed: {', '.join(names[:10])}.")
+    return label

@@ -1,0 +1,73 @@
+"""The receipt of an application: all that is needed to take it back, beside the corrected data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedwinnow.atomic import replacing, write_text
+from fedwinnow.auditing.applying.changes import Change
+from fedwinnow.errors import DataError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What was done, to which file or folder."""
+
+    kind: str  # csv, parquet, npz or folder
+    target: str  # the corrected file or folder
+    original: str  # what it was made from
+    backup: str | None  # the file as it was, where it was changed in place
+    label: str = ""  # the column, where there are columns
+    sha256: str = ""  # of the corrected file
+    changes: dict[str, Change] = field(default_factory=dict)
+    moves: dict[str, str] = field(default_factory=dict)  # of a folder: path before -> path after
+
+    def write(self) -> Path:
+        """Put it beside the corrected data."""
+        path = place_for(Path(self.target))
+        write_text(path, json.dumps({"format": FORMAT, **asdict(self)}, indent=1, ensure_ascii=False) + "\n")
+        return path
+
+
+def place_for(target: Path) -> Path:
+    """Where the receipt of a file or folder is; hidden in a folder, so that nobody takes it for data."""
+    return target / ".fedwinnow-apply.json" if target.is_dir() else target.with_name(f"{target.name}.apply.json")
+
+
+def read_receipt(target: Path) -> Receipt:
+    """The receipt of a corrected file or folder, or the receipt itself."""
+    path = target if target.name.endswith((".apply.json", "fedwinnow-apply.json")) else place_for(target)
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if content.pop("format") != FORMAT:
+            raise ValueError("another format")
+        changes = {name: Change(**change) for name, change in content.pop("changes").items()}
+        return Receipt(**content, changes=changes)
+    except OSError:
+        raise DataError(
+            f"{target}: nothing to undo: there is no receipt {path.name}. It is written beside the corrected data."
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise DataError(f"{path}: not a receipt of `fedwinnow apply` ({problem}).") from None
+
+
+def digest(path: Path) -> str:
+    """The hash of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def back_up(path: Path) -> Path:
+    """Keep a file as it is under a name of its own, and give that name back."""
+    number, kept = 1, path.with_name(f"{path.name}.before-apply")
+    while kept.exists():
+        number += 1
+        kept = path.with_name(f"{path.name}.before-apply-{number}")
+    with replacing(kept) as stream:
+        stream.write(path.read_bytes())
+    return kept

@@ -1,0 +1,134 @@
+"""decisions.csv: what people decided about labels, whole at every moment, also with several people at work."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fedwinnow.atomic import write_text
+from fedwinnow.auditing.folder import table_text
+from fedwinnow.errors import DataError, RunError, UsageError
+from fedwinnow.store import try_lock
+
+HEADER = ("id", "reviewer", "decision", "label", "time")
+ACCEPT, KEEP, OTHER, SKIP = "accept", "keep", "other", "skip"
+DECISIONS = (ACCEPT, KEEP, OTHER, SKIP)
+PATIENCE = 10.0  # seconds to wait for another program that is just saving
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One person's word on one label; a skipped one has no label."""
+
+    id: str
+    reviewer: str
+    decision: str
+    label: str
+    time: str
+
+    @classmethod
+    def now(cls, sample: str, reviewer: str, decision: str, label: str) -> Decision:
+        """A decision made at this moment."""
+        return cls(sample, reviewer, decision, label, datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+Decided = dict[tuple[str, str], Decision]  # by sample and reviewer
+
+
+def read_decisions(folder: Path) -> Decided:
+    """Everything that was decided; nothing where nobody has begun."""
+    path = folder / "decisions.csv"
+    if not path.exists():
+        return {}
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        raise DataError(f"{path}: cannot be read ({problem}).") from None
+    found = {}
+    for number, row in enumerate(rows, start=1):
+        if set(row) != set(HEADER) or None in row.values() or row["decision"] not in DECISIONS:
+            raise DataError(
+                f"{path}, row {number} (line {number + 1}): not a decision. Needed: {', '.join(HEADER)}, with a "
+                f"decision of {', '.join(DECISIONS)}."
+            )
+        found[row["id"], row["reviewer"]] = Decision(**row)
+    return found
+
+
+def save_decision(folder: Path, sample: str, reviewer: str, decision: Decision | None) -> Decision | None:
+    """Put one decision into the file, or take it out (None); gives back what was there before."""
+    with alone(folder):
+        decided = read_decisions(folder)
+        before = decided.pop((sample, reviewer), None)
+        if decision is not None:
+            decided[sample, reviewer] = decision
+        lines = ([getattr(one, name) for name in HEADER] for one in decided.values())
+        try:
+            write_text(folder / "decisions.csv", table_text(HEADER, lines))
+        except OSError as problem:
+            raise RunError(f"{folder / 'decisions.csv'}: cannot be written ({problem.strerror}).") from None
+    return before
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One program at a time reads and writes the file."""
+    with (folder / ".decisions.lock").open("a+") as stream:
+        until = time.monotonic() + PATIENCE
+        while not try_lock(stream.fileno()):
+            if time.monotonic() > until:
+                raise RunError(f"{folder}: another program does not let go of decisions.csv.")
+            time.sleep(0.01)
+        yield
+
+
+def reviewers(decided: Decided) -> list[str]:
+    """Everybody who decided something."""
+    return sorted({reviewer for _, reviewer in decided})
+
+
+def labels_by_sample(decided: Decided, among: Iterable[str] | None = None) -> dict[str, dict[str, str]]:
+    """sample -> reviewer -> label; what was skipped is left out."""
+    wanted = None if among is None else set(among)
+    found: dict[str, dict[str, str]] = {}
+    for (sample, reviewer), one in decided.items():
+        if one.decision != SKIP and (wanted is None or reviewer in wanted):
+            found.setdefault(sample, {})[reviewer] = one.label
+    return found
+
+
+def agreement(decided: Decided) -> dict[str, float | int] | None:
+    """How two reviewers agree: on how many labels, and Cohen's kappa, which is 0 for agreement by chance."""
+    names = reviewers(decided)
+    if len(names) < 2:
+        return None
+    pairs = [
+        (mine, labels[second])
+        for labels in labels_by_sample(decided).values()
+        for place, first in enumerate(names)
+        for second in names[place + 1 :]
+        if (mine := labels.get(first)) is not None and second in labels
+    ]
+    if not pairs:
+        return None
+    same = sum(one == two for one, two in pairs) / len(pairs)
+    known = {label for pair in pairs for label in pair}
+    chance = (
+        sum(sum(one == label for one, _ in pairs) * sum(two == label for _, two in pairs) for label in known)
+        / len(pairs) ** 2
+    )
+    kappa = (same - chance) / (1 - chance) if chance < 1 else 1.0
+    return {"both": len(pairs), "same": same, "kappa": kappa}
+
+
+def check_reviewer(name: str) -> str:
+    """A name that fits into a cell and onto a page."""
+    if not name.strip() or len(name) > 60 or any(ord(letter) < 32 for letter in name):
+        raise UsageError(f"--reviewer {name!r} was given; allowed: a name of 1 to 60 letters.")
+    return name.strip()

@@ -1,0 +1,168 @@
+"""`fedwinnow.audit(...)`: an audit in one line of Python, from arrays, a pandas frame, files or a run."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwinnow.auditing.audit import AuditOutcome, AuditSettings, perform
+from fedwinnow.auditing.start import settings_for, settings_of_run
+from fedwinnow.data.arrays import from_arrays
+from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.schema import encode_rows, fit
+from fedwinnow.data.table import Table, as_texts
+from fedwinnow.errors import UsageError
+from fedwinnow.experiment.play import Manner
+
+TRAINING = {"rounds": 20, "epochs": 5, "participation": 1.0, "optimizer": "sgd:lr=0.03,momentum=0.9"}
+
+
+class AuditResult:
+    """What an audit found, a value per sample in the order in which the samples were given."""
+
+    def __init__(self, outcome: AuditOutcome, samples: int, index: Any = None, folder: Path | None = None) -> None:
+        self.folder = folder  # None where no folder was asked for
+        self.facts = outcome.facts
+        self.sites = outcome.counts()
+        self._index = index
+        names = np.array(outcome.sites[0].class_names, dtype=object)
+        self.columns: dict[str, NDArray[Any]] = {
+            "site": np.full(samples, "", dtype=object),
+            "id": np.full(samples, "", dtype=object),
+            "given": np.full(samples, "", dtype=object),
+            "suggested": np.full(samples, "", dtype=object),
+            "p_wrong": np.full(samples, np.nan),
+            "decision": np.full(samples, "", dtype=object),
+        }
+        for verdict in outcome.sites:
+            values = (verdict.site, verdict.ids, names[verdict.given], names[verdict.suggested])
+            for name, value in zip(self.columns, (*values, verdict.p_wrong, verdict.decision), strict=True):
+                self.columns[name][verdict.rows] = value
+
+    def __repr__(self) -> str:
+        return (
+            f"AuditResult({len(self.p_wrong)} labels at {len(self.sites)} sites, {int(self.flagged.sum())} to review)"
+        )
+
+    @property
+    def p_wrong(self) -> NDArray[np.float64]:
+        """The probability that each label is wrong; NaN where there are too few samples to judge."""
+        return self.columns["p_wrong"]
+
+    @property
+    def suggested(self) -> NDArray[Any]:
+        """What each label should be, by name."""
+        return self.columns["suggested"]
+
+    @property
+    def flagged(self) -> NDArray[np.bool_]:
+        """Which labels a person should look at."""
+        return np.asarray(self.columns["decision"] == "review")
+
+    def frame(self) -> Any:
+        """The same as a pandas frame, with the index of the frame that was given."""
+        try:
+            import pandas
+        except ImportError:
+            raise UsageError("a data frame needs pandas: pip install pandas") from None
+        return pandas.DataFrame(self.columns, index=self._index)
+
+
+def audit(
+    x: Any = None,
+    labels: Any = None,
+    *,
+    sites: Any = None,
+    ids: Any = None,
+    data: Any = None,
+    site: str | None = None,
+    clients: int | None = None,
+    run: str | Path | None = None,
+    judgement: str | None = None,
+    threshold: float | None = None,
+    expected_false_alarms: float | None = None,
+    self_test: bool = True,
+    out: str | Path | None = None,
+    backend: str = "serial",
+    device: str | None = None,
+    **settings: Any,
+) -> Any:
+    """Find wrong labels: of `x` and `labels` with `sites`, of files named by `data`, or by the model of a `run`.
+
+    `x` may be an array, or a pandas frame whose label and site columns are named by `labels` and `sites`; a frame in
+    gives a frame out. `settings` are those of training: method, model, rounds, epochs, seed and the rest. Without
+    `out` nothing is left on disk.
+    """
+    choices = {"threshold": threshold, "expected_false_alarms": expected_false_alarms, "self_test": self_test}
+    manner = Manner(backend, device)
+    if run is not None:
+        return carried_out(settings_of_run(Path(run), judgement, choices), out, manner)
+    frame = from_frame(x, labels, sites, ids) if is_frame(x) else None
+    if x is not None:
+        data = from_arrays(x, labels, sites=sites, ids=ids) if frame is None else frame[0]
+    if data is None:
+        raise UsageError("nothing to audit was given; allowed: x and labels, data=, or run=.")
+    values = {**TRAINING, **settings}
+    made = settings_for(data, site=site, clients=clients, judgement=judgement, choices=choices, **values)
+    return carried_out(made, out, manner) if frame is None else carried_out(made, out, manner, *frame[1:]).frame()
+
+
+def carried_out(
+    made: AuditSettings,
+    out: str | Path | None,
+    manner: Manner,
+    table: Table | None = None,
+    columns: tuple[str, ...] = (),
+    index: Any = None,
+) -> AuditResult:
+    """The audit in its folder, or in one that is gone afterwards."""
+    if out is not None:
+        outcome = perform(made, Path(out), manner, (), table, columns)
+        return AuditResult(outcome, sample_count(made, outcome), index, Path(out))
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = perform(made, Path(folder), manner, (), table, columns)
+    return AuditResult(outcome, sample_count(made, outcome), index)
+
+
+def sample_count(made: AuditSettings, outcome: AuditOutcome) -> int:
+    """How many samples the data has, also those that no site holds."""
+    data = made.experiment.data
+    if isinstance(data, Dataset):
+        return len(data.train)
+    return 1 + max(int(verdict.rows.max()) for verdict in outcome.sites)
+
+
+def is_frame(x: Any) -> bool:
+    """Whether this is a pandas frame; pandas itself need not be imported to know."""
+    return type(x).__module__.partition(".")[0] == "pandas" and hasattr(x, "columns")
+
+
+def from_frame(frame: Any, labels: Any, sites: Any, ids: Any) -> tuple[Dataset, Table, tuple[str, ...], Any]:
+    """A data set from a frame: columns that are named as labels, sites or ids are taken out, the rest are features."""
+    roles = {name: value for name, value in (("labels", labels), ("sites", sites), ("ids", ids)) if value is not None}
+    if "labels" not in roles:
+        raise UsageError("labels= is missing; allowed: the name of a column of the frame, or one label per row.")
+    named = {value for value in roles.values() if isinstance(value, str)}
+    if unknown := named - set(frame.columns):
+        raise UsageError(
+            f"the frame has no column '{unknown.pop()}'; its columns: {', '.join(map(str, frame.columns))}."
+        )
+    values = {
+        name: np.array(as_texts(missing_as_none(frame[value] if isinstance(value, str) else value)), dtype=np.str_)
+        for name, value in roles.items()
+    }
+    features = tuple(str(name) for name in frame.columns if name not in named)
+    cells = {str(name): as_texts(missing_as_none(frame[name])) for name in frame.columns if name not in named}
+    table = Table(Path("frame"), {**cells, "label": values["labels"].tolist()})
+    encoded = encode_rows(table, fit(table, list(features), "label", 100))
+    dataset = from_arrays(encoded, values["labels"], sites=values.get("sites"), ids=values.get("ids"), name="frame")
+    return dataset, table, features, frame.index
+
+
+def missing_as_none(column: Any) -> list[Any]:
+    """The values of a column; what pandas calls missing is None."""
+    return [None if value is None or value != value else value for value in np.asarray(column, dtype=object).tolist()]

@@ -1,0 +1,97 @@
+"""report.html of a site: one file that needs nothing else, made from the site's folder alone."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from fedwinnow.atomic import write_text
+from fedwinnow.auditing.folder import read_audit, read_site
+from fedwinnow.auditing.verdicts import KEEP, REVIEW, TOO_FEW
+from fedwinnow.report import words
+
+GALLERY = 60  # samples that are shown, the worst first
+CONFUSIONS = 12
+DECISIONS = (REVIEW, KEEP, TOO_FEW)
+
+
+def write_report(folder: Path) -> Path:
+    """Make the report of a site from its files, and put it beside them."""
+    site, rows = read_site(folder), read_audit(folder)
+    write_text(folder / "report.html", render(collect(folder, site, rows)))
+    return folder / "report.html"
+
+
+def render(content: dict[str, Any]) -> str:
+    """The page; every text that a user gave is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    package = Path(__file__).parent
+    environment = Environment(
+        loader=FileSystemLoader([package, package.parent / "report"]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in ("percent", "number", "whole"):
+        environment.filters[name] = getattr(words, name)
+    return environment.get_template("report.html").render(content)
+
+
+def collect(folder: Path, site: dict[str, Any], rows: list[dict[str, str]]) -> dict[str, Any]:
+    """Everything the page says."""
+    flagged = [row for row in rows if row["decision"] == REVIEW]
+    return {
+        "site": site,
+        "counts": site["counts"],
+        "expected": sum(float(row["p_wrong"]) for row in flagged),
+        "classes": by_class(site["class_names"], rows),
+        "confusions": Counter((row["given"], row["suggested"]) for row in flagged).most_common(CONFUSIONS),
+        "gallery": [card(folder, site, row) for row in flagged[:GALLERY]],
+        "flagged": len(flagged),
+        "too_few": sum(row["decision"] == TOO_FEW for row in rows),
+        "rows": as_data(site["class_names"], rows),
+    }
+
+
+def by_class(names: list[str], rows: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """How bad each class is, the worst first."""
+    found: dict[str, list[float]] = {name: [0, 0, 0.0, 0] for name in names}
+    for row in rows:
+        line = found[row["given"]]
+        line[0] += 1
+        line[1] += row["decision"] == REVIEW
+        line[2] += float(row["p_wrong"] or 0)
+        line[3] += row["p_wrong"] != ""
+    lines = [
+        {"name": name, "samples": total, "review": review, "wrong": wrong, "rate": wrong / judged if judged else None}
+        for name, (total, review, wrong, judged) in found.items()
+        if total
+    ]
+    return sorted(lines, key=lambda line: -(line["rate"] or 0))
+
+
+def card(folder: Path, site: dict[str, Any], row: dict[str, str]) -> dict[str, Any]:
+    """One sample as the page shows it."""
+    name = site["pictures"].get(row["id"])
+    picture = None
+    if name is not None:
+        kind = "png" if name.endswith("png") else "jpeg"
+        content = base64.b64encode((folder / "previews" / name).read_bytes()).decode()
+        picture = f"data:image/{kind};base64,{content}"
+    return {**row, "p": float(row["p_wrong"]), "picture": picture, "texts": site["texts"].get(row["id"], {})}
+
+
+def as_data(names: list[str], rows: list[dict[str, str]]) -> str:
+    """All rows for the table, as JSON that no text of a user can break out of."""
+    place = {name: number for number, name in enumerate(names)}
+    lines = [
+        [row["id"], place[row["given"]], place[row["suggested"]], row["p_wrong"], DECISIONS.index(row["decision"])]
+        for row in rows
+    ]
+    text = json.dumps({"classes": names, "decisions": DECISIONS, "rows": lines}, ensure_ascii=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,0 +1,300 @@
+"use strict";
+const token = document.querySelector('meta[name="token"]').content;
+const at = (id) => document.getElementById(id);
+const filters = ["given", "suggested", "status", "least"].map(at);
+const MOST_TILES = 200;
+let state = null;
+let current = null; // the id in sight
+let grid = false;
+let drawing = 0; // only the newest sample that was asked for is drawn
+
+// --- asking the server ---------------------------------------------------------------------------------------------
+
+async function ask(path, body) {
+  const request = { headers: { "X-Token": token } };
+  if (body !== undefined) {
+    request.method = "POST";
+    request.headers["Content-Type"] = "application/json";
+    request.body = JSON.stringify(body);
+  }
+  let answer;
+  try {
+    answer = await fetch(path, request);
+  } catch {
+    throw new Error("The server does not answer. Start fedwinnow review again; everything up to here is saved.");
+  }
+  const content = await answer.json();
+  if (!answer.ok) throw new Error(content.error);
+  return content;
+}
+
+function picture(id) {
+  return `/picture?token=${encodeURIComponent(token)}&id=${encodeURIComponent(id)}`;
+}
+
+async function attempt(work) {
+  try {
+    await work();
+    at("problem").hidden = true;
+  } catch (problem) {
+    at("problem").textContent = problem.message;
+    at("problem").hidden = false;
+  }
+}
+
+// --- small pieces of page; texts of users only ever become text nodes ------------------------------------------------
+
+function make(tag, options = {}, ...children) {
+  const { text, ...rest } = options;
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(rest)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== false) made.setAttribute(name, value === true ? "" : value);
+  }
+  if (text !== undefined) made.textContent = text;
+  made.append(...children);
+  return made;
+}
+
+function seen(sample) {
+  if (sample.picture) return make("img", { src: picture(sample.id), alt: `sample ${sample.id}` });
+  const names = Object.keys(sample.texts ?? {});
+  if (!names.length) return make("p", { class: "meta", text: "There is no preview of this sample." });
+  const pairs = names.flatMap((name) => [make("dt", { text: name }), make("dd", { text: sample.texts[name] })]);
+  return make("dl", { class: "cells" }, ...pairs);
+}
+
+function percent(share) {
+  return share > 0.995 ? "over 99 %" : `${Math.round(100 * share)} %`;
+}
+
+function words(item) {
+  if (!item.decision) return "";
+  const { decision, label } = item.decision;
+  return { accept: `accepted: ${label}`, keep: `kept: ${label}`, other: `changed to ${label}`, skip: "skipped" }[decision];
+}
+
+// --- what is shown -------------------------------------------------------------------------------------------------
+
+function disputed(item) {
+  return item.decision && item.decision.decision !== "skip" &&
+    item.others.some((other) => other.decision !== "skip" && other.label !== item.decision.label);
+}
+
+function wanted(item) {
+  const [given, suggested, status, least] = filters.map((filter) => filter.value);
+  const fits = { open: !item.decision, all: true, done: item.decision, disputed: disputed(item),
+    skipped: item.decision?.decision === "skip" };
+  return (given === "" || item.given === given) && (suggested === "" || item.suggested === suggested) &&
+    fits[status] && item.p >= Number(least);
+}
+
+function shown() {
+  return state.queue.filter((item) => wanted(item) || item.id === current);
+}
+
+function find(id) {
+  return state.queue.find((item) => item.id === id);
+}
+
+function summary() {
+  const done = state.queue.filter((item) => item.decision);
+  const count = (decision) => done.filter((item) => item.decision.decision === decision).length;
+  at("who").textContent = `reviewer: ${state.reviewer}`;
+  at("progress").textContent = `${done.length} of ${state.queue.length} decided: ` +
+    `${count("accept")} accepted, ${count("keep")} kept, ${count("other")} changed, ${count("skip")} skipped`;
+  at("fill").style.width = `${(100 * done.length) / Math.max(1, state.queue.length)}%`;
+  at("bar").setAttribute("aria-valuemax", state.queue.length);
+  at("bar").setAttribute("aria-valuenow", done.length);
+  const agreement = state.agreement;
+  at("agreement").hidden = !agreement;
+  if (agreement) {
+    at("agreement").textContent = `${state.reviewers.join(" and ")} agree on ${Math.round(100 * agreement.same)} % of ` +
+      `${agreement.both} labels (kappa ${agreement.kappa.toFixed(2)})`;
+  }
+}
+
+async function draw() {
+  summary();
+  at("mode").firstChild.textContent = grid ? "One at a time " : "Grid ";
+  const items = shown();
+  if (!items.length) return drawEmpty();
+  if (!find(current) || !items.some((item) => item.id === current)) current = items[0].id;
+  return grid ? drawGrid(items) : drawOne(items);
+}
+
+function drawEmpty() {
+  current = null;
+  const all = state.queue.length > 0 && state.queue.every((item) => item.decision);
+  const title = !state.queue.length ? "No label of this site looks wrong." : all ? "Everything is decided." : "Nothing fits these filters.";
+  const next = all ? "Next: fedwinnow apply, with this site's folder. Undo is still there." : "";
+  at("main").replaceChildren(make("div", { class: "card empty" }, make("h2", { text: title }), make("p", { class: "meta", text: next }),
+    make("div", { class: "actions" }, make("button", { type: "button", onclick: undo }, "Undo ", make("kbd", { text: "U" })))));
+}
+
+function action(key, name, item, decision, kind) {
+  const pressed = item.decision?.decision === decision;
+  return make("button", { type: "button", class: kind ?? "", "data-decision": decision, "aria-pressed": String(pressed),
+    onclick: () => act(decision) }, `${name} `, make("kbd", { text: key }));
+}
+
+async function drawOne(items) {
+  const number = ++drawing;
+  const item = find(current);
+  const sample = await ask(`/sample?id=${encodeURIComponent(item.id)}`);
+  if (number !== drawing) return;
+  const said = item.others.map((other) => `${other.reviewer}: ${other.decision === "skip" ? "skipped" : other.label}`).join(", ");
+  const card = make("section", { class: "card seen", "aria-label": "The sample" }, seen(sample),
+    make("div", { class: "labels" },
+      make("div", {}, make("span", { text: "given" }), make("strong", { text: item.given })),
+      make("div", {}, make("span", { text: "suggested" }), make("strong", { class: "new", text: item.suggested })),
+      make("div", {}, make("span", { text: "p_wrong" }), make("strong", { text: percent(item.p) }))),
+    make("p", { class: "meta", text: `${items.indexOf(item) + 1} of ${items.length} shown · id ${item.id}` }),
+    make("p", { class: "meta", role: "status", text: [words(item), said].filter(Boolean).join(" · ") }),
+    make("div", { class: "actions" }, action("A", "Accept", item, "accept", "main"), action("K", "Keep", item, "keep"),
+      action("O", "Other", item, "other"), action("S", "Skip", item, "skip"),
+      make("button", { type: "button", onclick: undo }, "Undo ", make("kbd", { text: "U" })),
+      make("button", { type: "button", onclick: () => step(1) }, "Next ", make("kbd", { text: "→" }))));
+  const side = make("aside", { class: "card compare", "aria-label": "For comparison" });
+  for (const [name, others] of [[item.given, sample.given], [item.suggested, sample.suggested]]) {
+    side.append(make("h2", { text: `Labelled ${name}, and alike` }));
+    const none = make("p", { class: "meta", text: "There is none at this site." });
+    side.append(others.length ? make("div", { class: others[0].picture ? "three" : "three texts" }, ...others.map(seen)) : none);
+  }
+  at("main").replaceChildren(make("div", { class: "one" }, card, side));
+  at("main").focus({ preventScroll: true });
+}
+
+async function drawGrid(items) {
+  const number = ++drawing;
+  const near = items.slice(0, MOST_TILES);
+  const samples = state.pictures ? near.map((item) => ({ id: item.id, picture: true }))
+    : await Promise.all(near.map((item) => ask(`/sample?id=${encodeURIComponent(item.id)}`)));
+  if (number !== drawing) return;
+  const tiles = near.map((item, place) => make("button", { type: "button", class: "tile", "data-id": item.id,
+    onfocus: () => { current = item.id; }, onclick: () => { current = item.id; grid = false; attempt(draw); } },
+    seen(samples[place]),
+    make("span", { class: "caption" }, make("span", { class: "was", text: item.given }), " → ", make("strong", { text: item.suggested }),
+      make("br"), `${percent(item.p)} `, make("span", { class: "state", text: words(item) }))));
+  const more = items.length > near.length ? [make("p", { class: "meta", text: `${items.length - near.length} more: filter, or decide these first.` })] : [];
+  at("main").replaceChildren(make("div", { class: "grid" }, ...tiles), ...more);
+  at("main").querySelector(`[data-id="${CSS.escape(current)}"]`)?.focus();
+}
+
+// --- acting --------------------------------------------------------------------------------------------------------
+
+function decide(decision, label) {
+  return attempt(async () => {
+    const items = shown();
+    const place = items.findIndex((item) => item.id === current);
+    const following = items[place + 1] ?? items.slice(0, place).find((item) => !item.decision);
+    state = await ask("/decide", { id: current, decision, label: label ?? "" });
+    current = following?.id ?? null;
+    await draw();
+  });
+}
+
+function act(decision) {
+  if (!current) return;
+  if (decision === "other") openLabels();
+  else decide(decision);
+}
+
+function undo() {
+  return attempt(async () => {
+    const answer = await ask("/undo", {});
+    state = answer;
+    if (answer.undone && find(answer.undone)) current = answer.undone;
+    await draw();
+  });
+}
+
+function step(by) {
+  return attempt(async () => {
+    const items = shown();
+    const place = items.findIndex((item) => item.id === current);
+    const next = items[Math.min(items.length - 1, Math.max(0, place + by))];
+    if (next) current = next.id;
+    await draw();
+  });
+}
+
+function columns() {
+  return getComputedStyle(at("main").querySelector(".grid")).gridTemplateColumns.split(" ").length;
+}
+
+// --- another label -------------------------------------------------------------------------------------------------
+
+function openLabels() {
+  at("find").value = "";
+  listLabels();
+  at("labels").showModal();
+  at("find").focus();
+}
+
+function listLabels() {
+  const search = at("find").value.toLowerCase();
+  const item = find(current);
+  const names = state.classes.filter((name) => name !== item.given && name.toLowerCase().includes(search));
+  at("choices").replaceChildren(...names.slice(0, 200).map((name, place) => make("li", { role: "option", "aria-selected": String(place === 0),
+    text: name, onclick: () => takeLabel(name) })));
+}
+
+function moveChoice(by) {
+  const all = [...at("choices").children];
+  const place = all.findIndex((one) => one.getAttribute("aria-selected") === "true");
+  const next = all[Math.min(all.length - 1, Math.max(0, place + by))];
+  if (!next) return;
+  all.forEach((one) => one.setAttribute("aria-selected", String(one === next)));
+  next.scrollIntoView({ block: "nearest" });
+}
+
+function takeLabel(name) {
+  at("labels").close();
+  decide("other", name);
+}
+
+at("find").addEventListener("input", listLabels);
+at("labels").addEventListener("keydown", (event) => {
+  if (event.key === "ArrowDown" || event.key === "ArrowUp") moveChoice(event.key === "ArrowDown" ? 1 : -1);
+  else if (event.key === "Enter") {
+    const chosen = at("choices").querySelector('[aria-selected="true"]');
+    if (chosen) takeLabel(chosen.textContent);
+  } else return;
+  event.preventDefault();
+});
+
+// --- keys ----------------------------------------------------------------------------------------------------------
+
+function toggleGrid() {
+  grid = !grid;
+  attempt(draw);
+}
+
+const KEYS = {
+  a: () => act("accept"), k: () => act("keep"), o: () => act("other"), s: () => act("skip"), u: undo, g: toggleGrid,
+  "?": () => at("keys").showModal(), ArrowRight: () => step(1), ArrowLeft: () => step(-1),
+  ArrowDown: () => grid && step(columns()), ArrowUp: () => grid && step(-columns()),
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat && !event.key.startsWith("Arrow")) return;
+  if (document.querySelector("dialog[open]") || event.target.matches("select, input")) return;
+  const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  if (!KEYS[key] || !state) return;
+  event.preventDefault();
+  KEYS[key]();
+});
+
+at("mode").addEventListener("click", toggleGrid);
+at("help").addEventListener("click", KEYS["?"]);
+filters.forEach((filter) => filter.addEventListener("input", () => { current = null; attempt(draw); }));
+
+attempt(async () => {
+  state = await ask("/state");
+  for (const [select, of] of [[filters[0], "given"], [filters[1], "suggested"]]) {
+    const names = [...new Set(state.queue.map((item) => item[of]))].sort();
+    select.replaceChildren(make("option", { value: "", text: "all" }), ...names.map((name) => make("option", { value: name, text: name })));
+  }
+  await draw();
+});

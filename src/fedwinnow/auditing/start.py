@@ -1,0 +1,82 @@
+"""From what a user asks for to the settings of an audit: whose labels, who holds what, which run."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from fedwinnow.auditing.audit import DEFAULT_JUDGEMENT, AuditSettings, without_test_part
+from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.load import load, understood
+from fedwinnow.data.source import Source
+from fedwinnow.errors import DataError, UsageError
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.options import parse_spec
+
+RUN_JUDGEMENT = "final:prior=false"  # a run that was not made for an audit has kept nothing but its model
+
+
+def with_site_column(data: Any, site: str | None) -> Any:
+    """The data with the column that names the site of every sample."""
+    if site is None:
+        return data
+    found = understood(data)
+    if isinstance(found, str):
+        name, values = parse_spec(found)
+        found = {"kind": name, **values}
+    if not isinstance(found, dict):
+        raise UsageError("--site names a column of a table; write it into the data itself here.")
+    if found.get("site", site) != site:
+        raise UsageError(f"--site {site} was given, but the data says site={found['site']}. Give one of them.")
+    return {**found, "site": site}
+
+
+def settings_for(
+    data: Any,
+    *,
+    site: str | None = None,
+    clients: int | None = None,
+    partition: Any = None,
+    judgement: str | None = None,
+    choices: dict[str, Any] | None = None,
+    **others: Any,
+) -> AuditSettings:
+    """The settings of an audit that trains by itself; `choices` are those of the audit, `others` of its training."""
+    dataset = data if isinstance(data, Dataset) else load_data(with_site_column(data, site))
+    if partition is None or clients is None:
+        partition = partition_of(dataset, clients, partition)
+    experiment = Experiment(data=dataset, clients=clients or 1, partition=partition, **others)
+    return AuditSettings(without_test_part(experiment), judgement or DEFAULT_JUDGEMENT, **(choices or {}))
+
+
+def load_data(data: str | Path | dict[str, Any] | Source) -> Dataset:
+    """Load once; what the audit writes about its data is then about exactly this."""
+    return load(data)
+
+
+def partition_of(dataset: Dataset, clients: int | None, asked: Any) -> str:
+    """Who holds what: the data says it, or it is dealt out to so many sites for a trial."""
+    if clients is not None:
+        return "iid"
+    if str(asked) not in ("None", "column"):
+        raise UsageError(f"--partition {asked} deals the samples out; add --clients N to say to how many sites.")
+    if dataset.train.sites is None:
+        raise UsageError(
+            f"nobody says which site holds which sample of {dataset.name}. Give --site COLUMN for a table, or "
+            "--clients N to deal the samples out to N sites for a trial."
+        )
+    return "column"
+
+
+def settings_of_run(folder: Path, judgement: str | None, choices: dict[str, Any]) -> AuditSettings:
+    """The settings of an audit by the model of a run."""
+    path = folder / "config.toml"
+    if not path.exists():
+        raise DataError(f"--run {folder}: not a run folder (it has no config.toml).")
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        experiment = Experiment(**{**table, "scene": Path(table["scene"]) if "scene" in table else None})
+    except (OSError, ValueError, TypeError) as problem:
+        raise DataError(f"{path}: not the settings of a run ({problem}).") from None
+    return AuditSettings(experiment, judgement or RUN_JUDGEMENT, run=folder, **choices)

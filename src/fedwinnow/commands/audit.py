@@ -1,0 +1,171 @@
+"""`fedwinnow audit`: which labels are wrong, what they should be."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from fedwinnow.commands.common import Flags
+from fedwinnow.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedwinnow.auditing.audit import AuditOutcome, AuditSettings
+
+
+@dataclass
+class Audit(Flags):
+    """Find wrong labels together: every site judges its own samples, and nothing but models and counts leaves it.
+
+    Each site gets a folder with audit.csv and report.html; the coordinator gets sites.csv with counts.
+    """
+
+    data: str | None = None
+    """The data: a name with options (csv:path=a.csv,label=diagnosis), or a path to a folder of images or a file."""
+    site: str | None = None
+    """The column of a table that says which site holds the row."""
+    clients: int | None = None
+    """Deal the samples out to so many sites instead, for a trial."""
+    partition: str | None = None
+    """How they are dealt out (see `fedwinnow partitions`); none: evenly, or as the site column says."""
+    noise: str | None = None
+    """For a trial: which labels are made wrong (see `fedwinnow noises`); the truth is then known."""
+    run_folder: Annotated[Path | None, tyro.conf.arg(name="run")] = None
+    """A finished run whose model judges, instead of training."""
+    method: str = "fedavg"
+    """The method that trains the judging models."""
+    judgement: str | None = None
+    """How the models judge (see `fedwinnow judgements`); none: the one that measured best."""
+    threshold: float | None = None
+    """From which p_wrong on a person should look at a label; none: 0.5."""
+    expected_false_alarms: float | None = None
+    """Set the threshold so that this share of the labels to look at is expected to be right after all."""
+    no_self_test: bool = False
+    """Do not plant wrong labels in a copy to measure the audit; half the time, but p_wrong is a guess."""
+    model: str | None = None
+    """The model; none: it follows the data."""
+    rounds: int = 20
+    """How many rounds."""
+    epochs: int = 5
+    """Local epochs per round."""
+    participation: float = 1.0
+    """The share of sites that takes part in a round."""
+    batch_size: int = 32
+    """Samples per step."""
+    optimizer: str = "sgd:lr=0.03,momentum=0.9"
+    """The local optimiser."""
+    seed: int = 0
+    """The same seed gives the same numbers, whatever the backend."""
+    backend: str = "serial"
+    """serial, or processes:workers=2."""
+    device: str | None = None
+    """cpu, cuda, cuda:1, mps; none: the best there is."""
+    out: Path | None = None
+    """The audit folder; none: audits/<data>."""
+
+    def run(self) -> int:
+        """Audit, with a progress bar on a terminal."""
+        from fedwinnow.auditing.audit import perform
+        from fedwinnow.commands.progress import Bar
+        from fedwinnow.experiment.play import Manner
+
+        settings = self.settings()
+        folder = self.out or default_folder(self.data or str(self.run_folder))
+        console = self.console()
+        try:
+            with Bar(console, self.backend, self.device) as bar:
+                outcome = perform(settings, folder, Manner(self.backend, self.device), (bar,))
+        except KeyboardInterrupt:
+            console.print(f"\ninterrupted; the same command goes on where it was (folder {folder})")
+            return 130
+        self.emit({"folder": str(folder), **outcome.facts, "counts": outcome.counts()})
+        show_outcome(outcome, console)
+        return 0
+
+    def settings(self) -> AuditSettings:
+        """What was asked for."""
+        from fedwinnow.auditing.start import settings_for, settings_of_run
+
+        choices = {
+            "threshold": self.threshold,
+            "expected_false_alarms": self.expected_false_alarms,
+            "self_test": not self.no_self_test,
+        }
+        if self.run_folder is not None:
+            if self.data is not None:
+                raise UsageError("--data and --run exclude each other: a run knows its data.")
+            return settings_of_run(self.run_folder, self.judgement, choices)
+        if self.data is None:
+            raise UsageError("nothing to audit was given; allowed: --data, or --run with the folder of a run.")
+        training = ("noise", "method", "model", "rounds", "epochs", "participation", "batch_size", "optimizer", "seed")
+        values: dict[str, Any] = {name: getattr(self, name) for name in training}
+        return settings_for(
+            self.data,
+            site=self.site,
+            clients=self.clients,
+            partition=self.partition,
+            judgement=self.judgement,
+            choices=choices,
+            **values,
+        )
+
+
+def default_folder(data: str) -> Path:
+    """audits/<data>."""
+    return Path("audits") / (re.sub(r"[^A-Za-z0-9]+", "-", data).strip("-")[:60] or "audit")
+
+
+def show_outcome(outcome: AuditOutcome, console: Console) -> None:
+    """The counts of every site, and where to look."""
+    from rich.table import Table
+
+    from fedwinnow.commands.progress import percent
+
+    table = Table("site", "labels", "worth a look", "estimated wrong", box=None, header_style="dim")
+    for line in outcome.counts()[:40]:
+        unknown = line["estimated_rate"] is None
+        found = "too few samples to judge" if unknown else f"{percent(line['estimated_rate'])}"
+        table.add_row(escaped(line["site"]), str(line["samples"]), str(line["to_review"]), found)
+    console.print(table)
+    if len(outcome.sites) > 40:
+        console.print(f"... {len(outcome.sites) - 40} more sites in sites.csv")
+    show_self_test(outcome.facts["self_test"], console)
+    show_truth(outcome.facts["truth"], console)
+    console.print(f"written to [bold]{escaped(str(outcome.folder))}[/]; open")
+    for name in outcome.folders[:3]:
+        console.print(f"  {outcome.folder / name / 'report.html'}", markup=False)
+    console.print(f"then: fedwinnow review {outcome.folder / outcome.folders[0]}", markup=False)
+
+
+def show_self_test(test: dict[str, Any] | None, console: Console) -> None:
+    """What the audit is worth on this data."""
+    from fedwinnow.commands.progress import percent
+
+    if test is None:
+        console.print("no self-test was made: p_wrong is a guess")
+    elif test["too_few"]:
+        console.print(f"self-test: too few samples to judge ({test['planted']} planted labels); p_wrong is a guess")
+    else:
+        console.print(
+            f"self-test: {test['found']} of {test['planted']} planted wrong labels found, {percent(test['precision'])} "
+            f"of the calls right, p_wrong off by {percent(test['calibration_error'])} on average"
+        )
+
+
+def show_truth(truth: dict[str, Any] | None, console: Console) -> None:
+    """How good it was, where a trial knows."""
+    if truth is not None:
+        right = f"{100 * truth['found'] / truth['called']:.0f} % of its calls are right" if truth["called"] else ""
+        console.print(f"the truth is known here: {truth['found']} of {truth['wrong']} wrong labels found; {right}")
+
+
+def escaped(text: str) -> str:
+    """A user's text without the meaning that rich gives to brackets."""
+    from rich.markup import escape
+
+    return escape(text)

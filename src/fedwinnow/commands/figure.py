@@ -1,0 +1,52 @@
+"""`fedwinnow figure`: any picture of the papers from run folders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from fedwinnow.commands.common import Flags
+
+Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+Folders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+
+
+@dataclass
+class Figure(Flags):
+    """Draw a picture from run folders; without a name, list what there is."""
+
+    name: Name = ""
+    """Which picture."""
+    folders: Folders = ()
+    """Run folders, or folders that have some. Seeds of one method are drawn as one line where that makes sense."""
+    out: Path | None = None
+    """The file: .png, .svg or .pdf; none: figures/<name>.png and .svg."""
+    column: str | None = None
+    """curves: a column of rounds.jsonl, such as label_precision."""
+    client: int | None = None
+    """losses, clean-probability, confusion: one client only."""
+    option: str | None = None
+    """sensitivity: the option of the method that differs between the runs."""
+
+    def run(self) -> int:
+        """Draw, and say where."""
+        from fedwinnow.figures.gallery import PICTURES, draw
+
+        console = self.console()
+        if not self.name:
+            self.emit([{"name": name, "summary": words} for name, (_, words, _) in PICTURES.items()])
+            for name, (_, words, _) in PICTURES.items():
+                console.print(f"{name:<18} {words}", markup=False)
+            return 0
+        files = (
+            [self.out] if self.out is not None else [Path("figures") / f"{self.name}.{end}" for end in ("png", "svg")]
+        )
+        options = {"column": self.column, "client": self.client, "option": self.option}
+        made = [str(draw(self.name, self.folders, path, **options)) for path in files]
+        self.emit({"files": made})
+        for name in made:
+            console.print(f"written to [bold]{name}[/]")
+        return 0

@@ -1,0 +1,190 @@
+"""`fedwinnow paper`: every table of the five papers, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from fedwinnow.commands.common import Flags
+from fedwinnow.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedwinnow.study.plan import Plan
+    from fedwinnow.study.recipes import Recipe
+
+Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+
+
+@dataclass
+class List(Flags):
+    """The recipes: every table of the papers, how many runs it takes and which of its methods are missing here."""
+
+    def run(self) -> int:
+        """One line each."""
+        from rich.markup import escape
+        from rich.table import Table
+
+        from fedwinnow.study.recipes import recipes
+
+        table = Table("name", "table", "rows", "columns", "not in this version", box=None, header_style="dim")
+        values = []
+        for name, recipe in recipes().items():
+            counts = (len(recipe.rows), len(recipe.settings))
+            table.add_row(
+                f"[bold]{name}[/]", escape(recipe.title), *map(str, counts), escape(", ".join(recipe.missing))
+            )
+            value = {"name": name, "title": recipe.title, "rows": recipe.rows, "missing": recipe.missing}
+            values.append({**value, "columns": [recipe.label(setting) for setting in recipe.settings]})
+        self.emit(values)
+        self.console().print(table)
+        return 0
+
+
+@dataclass
+class Chosen(Flags):
+    """A recipe and its runs; what `run` and `table` share."""
+
+    name: Name = ""
+    """A name from `fedwinnow paper list`, for example feddiv-table-1."""
+    scale: Literal["laptop", "paper"] = "laptop"
+    """The paper's exact setting (a big machine's job), or a faithful miniature."""
+    runs: Path | None = None
+    """The folder of the runs; none: papers/<name>-<scale>."""
+    methods: tuple[str, ...] = ()
+    """Only these rows, by the names that the paper's table has here."""
+    seeds: tuple[int, ...] = ()
+    """Other seeds than the recipe's."""
+    set: tuple[str, ...] = ()
+    """Changes for every run, as key=value: rounds=5 data=digits model=resnet18:weights=FILE."""
+
+    def recipe(self) -> Recipe:
+        """The recipe that was asked for."""
+        from fedwinnow.study.recipes import find_recipe
+
+        if not self.name:
+            raise UsageError("no recipe was given; allowed: a name from `fedwinnow paper list`.")
+        return find_recipe(self.name)
+
+    def make_plan(self) -> Plan:
+        """Its runs."""
+        from fedwinnow.study.recipe_table import default_folder
+
+        recipe = self.recipe()
+        out = (self.runs or default_folder(recipe, self.scale)).absolute()
+        return recipe.plan(out, self.scale, rows=self.methods, seeds=self.seeds, changes=parsed_changes(self.set))
+
+
+@dataclass
+class Run(Chosen):
+    """Run a recipe: the same command again skips what is finished and resumes what is not."""
+
+    jobs: int = 1
+    """How many runs at a time."""
+    engine: str = "loky"
+    """Where they run: loky (processes of this machine), dask, dask:address=tcp://host:8786, ray."""
+    device: str | None = None
+    """cpu, cuda, cuda:1, mps; none: the best there is."""
+    plan: bool = False
+    """Only say what would be run, and how many hours it would take."""
+
+    def run(self) -> int:
+        """Say what will happen, then do it."""
+        from fedwinnow.commands.sweep import report, tell
+        from fedwinnow.experiment.play import Manner
+        from fedwinnow.study.engine import make_engine
+        from fedwinnow.study.sweep import Work, run_plan
+
+        plan, engine = self.make_plan(), make_engine(self.engine, self.jobs)
+        plan.check()
+        console = self.console()
+        self.announce(plan, console)
+        if self.plan:
+            self.emit([{**job.request, "folder": str(job.folder), "state": job.state()} for job in plan.jobs])
+            return 0
+        work = Work(Manner(device=self.device, resume=True))
+        try:
+            swept = run_plan(plan, engine, work, lambda outcome, clock: tell(outcome, clock, console))
+        except KeyboardInterrupt:
+            console.print("\ninterrupted; the same command continues where it stopped")
+            return 130
+        self.emit([outcome.as_value() for outcome in swept.outcomes])
+        return report(swept, console, f"fedwinnow paper table {self.name} --scale {self.scale}")
+
+    def announce(self, plan: Plan, console: Console) -> None:
+        """What the recipe is, what was changed, what it costs."""
+        from fedwinnow.experiment.estimate import in_words
+        from fedwinnow.study.cost import estimated_hours
+        from fedwinnow.study.sweep import states_of
+
+        recipe, states = self.recipe(), states_of(plan)
+        if console.quiet:
+            return
+        console.print(recipe.title, style="bold", markup=False)
+        if self.scale == "laptop":
+            console.print("a miniature, not the paper's setting:")
+            for change in recipe.book["changed"]:
+                console.print(f"  - {change}", markup=False)
+        for words in recipe.book["says"]:
+            console.print(f"note: {words}", markup=False)
+        if recipe.missing:
+            console.print(f"not in this version: {', '.join(recipe.missing)}", markup=False)
+        console.print(
+            f"{len(plan.jobs)} runs: {states['finished']} finished, {states['broken']} to continue, in {plan.out}"
+        )
+        hours = estimated_hours(plan, self.device)
+        if hours is not None:
+            cost = f"{in_words(3600 * hours)} of training on this machine, one run at a time"
+            console.print(f"{cost}, if every method costs what FedAvg does")
+
+
+@dataclass
+class Table(Chosen):
+    """The table of a recipe from its runs, the paper's own numbers beside ours; cells without a run stay visible."""
+
+    test: Literal["t", "wilcoxon"] = "t"
+    """The paired test over seeds."""
+    alpha: float = 0.05
+    """What a corrected p value may be at most for a difference to count."""
+    format: Literal["terminal", "markdown", "latex", "csv"] = "terminal"
+    """What to print."""
+    out: Path | None = None
+    """Write a file instead; it ends in .md, .tex, .csv or .json."""
+
+    def run(self) -> int:
+        """Read the runs, print or write the table."""
+        import dataclasses
+
+        from fedwinnow.commands.table import present
+        from fedwinnow.study.recipe_table import recipe_table
+
+        made = recipe_table(self.recipe(), self.make_plan(), self.scale, self.test, self.alpha)
+        if self.set:
+            made = dataclasses.replace(made, notes=(f"CHANGED for every run: {', '.join(self.set)}.", *made.notes))
+        present(self, made, self.format, self.out)
+        return 0
+
+
+def parsed_changes(words: tuple[str, ...]) -> dict[str, Any]:
+    """key=value as settings of the right type."""
+    from typing import get_type_hints
+
+    from fedwinnow.commands.run import Run as Experiment
+    from fedwinnow.errors import unknown
+    from fedwinnow.options import convert
+
+    hints = get_type_hints(Experiment)
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        name = key.strip().replace("-", "_")
+        if not equals:
+            raise UsageError(f"--set {word} was given; allowed: key=value.")
+        if name not in hints:
+            raise unknown("setting", name, hints)
+        found[name] = convert(f"--set {name}", value.strip(), hints[name])
+    return found

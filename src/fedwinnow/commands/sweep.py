@@ -1,0 +1,174 @@
+"""`fedwinnow sweep`: methods x scenes x seeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import tyro
+
+from fedwinnow.commands.run import Run
+from fedwinnow.errors import FedwinnowError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedwinnow.study.engine import Engine
+    from fedwinnow.study.plan import Plan
+    from fedwinnow.study.sweep import Clock, Outcome, Swept
+
+Tables = tyro.conf.Suppress[tuple[dict[str, Any], ...]]
+
+
+@dataclass
+class Sweep(Run):
+    """Run every method on every scene with every seed: the same scene and the same first weights for all at a seed.
+
+    Flags, or a TOML file: fedwinnow sweep study.toml. The same command again skips what is finished and resumes what
+    is not. Every flag of `run` may be given; it holds for all runs.
+    """
+
+    takes_file: ClassVar[bool] = True
+
+    methods: tuple[str, ...] = ()
+    """The methods, separated by spaces: fedavg feddiv fedrn:neighbours=2; none: fedavg."""
+    partitions: tuple[str, ...] = ()
+    """Several partitions; none: the one of --partition."""
+    noises: tuple[str, ...] = ()
+    """Several noises; none: the one of --noise."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """The seeds."""
+    out: Path | None = Path("sweeps/sweep")
+    """The folder of the sweep; the run folders are below it."""
+    jobs: int = 1
+    """How many runs at a time."""
+    engine: str = "loky"
+    """Where they run: loky (processes of this machine), dask, dask:address=tcp://host:8786, ray, ray:address=auto."""
+    plan: bool = False
+    """Only say what would be run, and how long it would take."""
+    rows: Tables = ()
+    """Methods with settings of their own; from a file."""
+    scenes: Tables = ()
+    """Scenes with settings of their own; from a file."""
+    method: tyro.conf.Suppress[str] = "fedavg"
+    """One of --methods."""
+    seed: tyro.conf.Suppress[int] = 0
+    """One of --seeds."""
+    resume: tyro.conf.Suppress[bool] = True
+    """Always."""
+
+    def run(self) -> int:
+        """Plan, say so, run, report."""
+        from fedwinnow.study.engine import make_engine
+        from fedwinnow.study.sweep import run_plan
+
+        plan, engine = self.make_plan(), make_engine(self.engine, self.jobs)
+        plan.check()
+        console = self.console()
+        if self.plan:
+            return self.show_plan(plan, engine, console)
+        announce(plan, engine, self.device, console)
+        try:
+            swept = run_plan(plan, engine, self.work(), lambda outcome, clock: tell(outcome, clock, console))
+        except KeyboardInterrupt:
+            console.print("\ninterrupted; the same command continues where it stopped")
+            return 130
+        self.emit([outcome.as_value() for outcome in swept.outcomes])
+        return report(swept, console, f"fedwinnow table {swept.out}")
+
+    def make_plan(self) -> Plan:
+        """The plan that flags or file describe."""
+        import dataclasses
+
+        from fedwinnow.study.plan import SETTINGS, Variant, make_plan, variants
+
+        rows = variants([*self.methods, *self.rows] or ["fedavg"], "method", "method")
+        if self.scenes:
+            scenes = variants(self.scenes, "scene", "scene")
+        else:
+            pairs = [(p, n) for p in self.partitions or (self.partition,) for n in self.noises or (self.noise,)]
+            scenes = [Variant(f"{p}, {n or 'no noise'}", {"partition": p, "noise": n}) for p, n in pairs]
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        base = {name: values[name] for name in SETTINGS}
+        if self.out is None:
+            raise UsageError("--out none was given; allowed: the folder of the sweep.")
+        return make_plan(self.out.absolute(), rows, scenes, self.seeds, base)
+
+    def work(self) -> Any:
+        """How each run is carried out."""
+        from fedwinnow.experiment.play import Manner
+        from fedwinnow.federation.rounds import Faults
+        from fedwinnow.study.sweep import Work
+
+        faults = Faults(self.on_client_error, self.quorum)
+        return Work(Manner(self.backend, self.device, True, self.checkpoint_every, faults), self.track)
+
+    def show_plan(self, plan: Plan, engine: Engine, console: Console) -> int:
+        """Every run with its state, and the cost of what is left."""
+        from rich.table import Table
+
+        self.emit([{**job.request, "folder": str(job.folder), "state": job.state()} for job in plan.jobs])
+        table = Table("method", "scene", "seed", "state", box=None, header_style="dim")
+        for job in plan.jobs:
+            table.add_row(job.row, job.scene, str(job.seed), job.state())
+        console.print(table)
+        announce(plan, engine, self.device, console)
+        return 0
+
+
+def announce(plan: Plan, engine: Engine, device: str | None, console: Console) -> None:
+    """How many runs there are, what state they are in, what they will cost."""
+    from fedwinnow.experiment.estimate import in_words
+    from fedwinnow.study.sweep import estimated_seconds, states_of
+
+    if console.quiet:
+        return
+    states = states_of(plan)
+    count = [len({getattr(job, name) for job in plan.jobs}) for name in ("row", "scene", "seed")]
+    console.print(
+        f"{len(plan.jobs)} runs: {count[0]} methods x {count[1]} scenes x {count[2]} seeds; "
+        f"{states['finished']} finished, {states['broken']} to continue, "
+        f"{states['new']} new; {engine.jobs} at a time ({engine.name}), in {plan.out}",
+        markup=False,
+    )
+    if states["finished"] == len(plan.jobs):
+        return
+    try:
+        words = in_words(estimated_seconds(plan, engine, device))
+        console.print(f"[dim]this will take {words} if every method costs what FedAvg does[/]")
+    except FedwinnowError as problem:
+        console.print(f"no estimate: {problem}", style="dim", markup=False)
+
+
+def tell(outcome: Outcome, clock: Clock, console: Console) -> None:
+    """One line for a run that has ended, with the time left."""
+    from fedwinnow.commands.progress import percent
+    from fedwinnow.experiment.estimate import in_words
+
+    job, left = outcome.job, clock.seconds_left()
+    result = percent(outcome.accuracy) if outcome.status == "finished" else f"FAILED: {outcome.message}"
+    time_left = f"; {in_words(left)} left" if left is not None and clock.left else ""
+    console.print(
+        f"{clock.done}/{clock.total} {job.row} | {job.scene} | seed {job.seed}: {result}, "
+        f"{outcome.seconds:.1f} s{time_left}",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def report(swept: Swept, console: Console, following: str) -> int:
+    """What became of the sweep and what to do next; 4 where a run failed."""
+    import sys
+
+    counts = {name: sum(one.status == name for one in swept.outcomes) for name in ("finished", "skipped", "failed")}
+    console.print(
+        f"{counts['finished']} finished, {counts['skipped']} were finished before, {counts['failed']} failed; "
+        f"now: {following}",
+        markup=False,
+        soft_wrap=True,
+    )
+    for outcome in swept.failed:
+        job = outcome.job
+        print(f"error: {job.row}, {job.scene}, seed {job.seed}: {outcome.message}", file=sys.stderr)
+    return 4 if swept.failed else 0

@@ -1,0 +1,164 @@
+"""What a sweep will run: methods x scenes x seeds, each with a folder of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+from fedwinnow.errors import DataError, UsageError, unknown
+from fedwinnow.experiment.settings import Experiment
+
+State = Literal["new", "broken", "finished"]
+Settings = dict[str, Any]
+SETTINGS = tuple(field.name for field in dataclasses.fields(Experiment))
+BOOK = "sweep.json"  # what was asked of every folder, so that a finished run is recognised without making its scene
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A row or a column of a sweep: a name and what it sets."""
+
+    name: str
+    settings: Settings
+
+    @property
+    def folder(self) -> str:
+        """The name as a part of a path; letters that a path cannot have are told apart by a few digits of a hash."""
+        words = re.sub(r"[^A-Za-z0-9.=]+", "-", self.name).strip("-.")[:80]
+        return words if words == self.name else f"{words}-{sha256(self.name.encode()).hexdigest()[:6]}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a sweep."""
+
+    row: str
+    scene: str
+    seed: int
+    folder: Path
+    settings: Settings
+
+    @property
+    def experiment(self) -> Experiment:
+        """The settings as an experiment; a value out of range is refused."""
+        return Experiment(**self.settings)
+
+    @property
+    def request(self) -> dict[str, str]:
+        """The settings as texts, to be compared with what was asked for earlier."""
+        return {key: str(value) for key, value in sorted(self.settings.items())}
+
+    def state(self) -> State:
+        """Whether its folder holds all of it, a piece of it or nothing."""
+        if not (self.folder / "config.toml").exists():
+            return "new"
+        try:
+            summary = json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
+            done = summary["status"] == "finished" and summary["rounds"] >= self.experiment.rounds
+        except (OSError, ValueError, KeyError, TypeError):
+            return "broken"
+        return "finished" if done else "broken"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of a sweep, paired: at one seed every row meets the same scene and the same first weights."""
+
+    out: Path
+    jobs: tuple[Job, ...]
+
+    def check(self) -> None:
+        """Refuse names that do not exist and folders that hold something else, before anything is run."""
+        from fedwinnow import catalogue
+        from fedwinnow.methods.find import find_method
+
+        for job in self.jobs:
+            experiment = job.experiment
+            find_method(experiment.method)
+            for family, spec in (("partitions", experiment.partition), ("noises", experiment.noise)):
+                if isinstance(spec, str | dict):
+                    catalogue.find(family, catalogue.split(family, spec)[0])
+        book = self.book()
+        for job in self.jobs:
+            asked = book.get(self.place(job))
+            if asked is not None and job.state() != "new":
+                refuse_other_request(job, asked)
+
+    def place(self, job: Job) -> str:
+        """A job's folder within the sweep."""
+        return job.folder.relative_to(self.out).as_posix()
+
+    def book(self) -> dict[str, dict[str, str]]:
+        """What earlier sweeps into this folder asked for."""
+        path = self.out / BOOK
+        if not path.exists():
+            return {}
+        try:
+            found: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8"))["runs"]
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise DataError(f"{path}: not the list that a sweep writes ({problem}).") from None
+        return found
+
+    def write_book(self) -> None:
+        """Note what is asked for, beside what was."""
+        from fedwinnow.atomic import write_text
+
+        runs = self.book() | {self.place(job): job.request for job in self.jobs}
+        write_text(self.out / BOOK, json.dumps({"runs": runs}, indent=1) + "\n")
+
+
+def refuse_other_request(job: Job, asked: Mapping[str, str]) -> None:
+    """A folder of this name that was made with other settings is not what the sweep wants."""
+    now = job.request
+    differing = [key for key in now if key != "rounds" and asked.get(key, now[key]) != now[key]]
+    if differing:
+        words = "; ".join(f"{key} ({asked[key]} there, {now[key]} now)" for key in differing)
+        raise UsageError(f"{job.folder} holds a run with other settings: {words}. Choose another --out.")
+
+
+def make_plan(
+    out: Path, rows: Sequence[Variant], scenes: Sequence[Variant], seeds: Sequence[int], base: Settings
+) -> Plan:
+    """Every row on every scene with every seed; a row's settings win over a scene's, and these over the common ones."""
+    given = {
+        "method": [row.name for row in rows],
+        "scene": [scene.name for scene in scenes],
+        "seed": list(map(str, seeds)),
+    }
+    for what, names in given.items():
+        if not names:
+            raise UsageError(f"the sweep has no {what}; allowed: one or more.")
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UsageError(f"the sweep has the {what} '{twice[0]}' twice; leave one out, or give it another name.")
+    jobs = []
+    for seed in seeds:
+        for scene in scenes:
+            for row in rows:
+                settings = {**base, **scene.settings, **row.settings, "seed": int(seed)}
+                for key in settings:
+                    if key not in SETTINGS:
+                        raise unknown("setting", key, SETTINGS)
+                folder = out / scene.folder / row.folder / f"seed-{seed}"
+                jobs.append(Job(row.name, scene.name, int(seed), folder, settings))
+    return Plan(out, tuple(jobs))
+
+
+def variants(given: Sequence[str | Mapping[str, Any]], key: str, what: str) -> list[Variant]:
+    """Rows or scenes from specs or from tables of settings; a table may have a name of its own."""
+    found = []
+    for one in given:
+        if isinstance(one, str):
+            found.append(Variant(one, {key: one}))
+            continue
+        if not isinstance(one, Mapping) or not one:
+            raise UsageError(f"{one!r} was given as a {what}; allowed: a text, or a table of settings.")
+        settings = {str(name).replace("-", "_"): value for name, value in one.items() if name != "name"}
+        name = str(one.get("name") or ", ".join(map(str, settings.values())))
+        found.append(Variant(name, settings))
+    return found

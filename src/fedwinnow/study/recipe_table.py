@@ -1,0 +1,91 @@
+"""A paper's table made again: our runs, the paper's own numbers beside them, and whether the order agrees."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from fedwinnow.errors import DataError
+from fedwinnow.metrics.detection import pearson
+from fedwinnow.study.layout import Layout, uneven_settings
+from fedwinnow.study.plan import Plan
+from fedwinnow.study.recipes import Recipe, Scale
+from fedwinnow.study.records import Record, read_record
+from fedwinnow.study.statistics import Test, shared_ranks
+from fedwinnow.study.table import Column, Table, Wanted, build
+
+FITS = 1000  # mixtures per run where clients are told apart; the paper's 10,000 move the second decimal
+
+
+def recipe_table(recipe: Recipe, plan: Plan, scale: Scale, test: Test = "t", alpha: float = 0.05) -> Table:
+    """The table of a recipe, with every row and column that the paper has."""
+    runs: dict[tuple[str, str], dict[int, Record]] = {}
+    records = []
+    for job in plan.jobs:
+        if (job.folder / "summary.json").exists():
+            record = (
+                with_study(read_record(job.folder)) if "study.recall" in recipe.figures else read_record(job.folder)
+            )
+            records.append(record)
+            if record.finished:
+                runs.setdefault((job.row, job.scene), {})[job.seed] = record
+    if not runs:
+        raise DataError(f"{plan.out}: no finished run of {recipe.name}; start with: fedwinnow paper run {recipe.name}")
+    layout = Layout(recipe.rows, tuple(map(recipe.label, recipe.settings)), runs, notes_of(recipe, scale, records))
+    usual = ("last10", "best") if recipe.figures[0] in ("last10", "best", "last") else ()
+    wanted = Wanted(
+        show=",".join(dict.fromkeys((*recipe.figures, *usual))),
+        score=recipe.table.get("score", "accuracy"),
+        test=test,
+        alpha=alpha,
+        order=recipe.rows,
+        published=recipe.published(),
+    )
+    made = build(layout, records, wanted)
+    order = tuple(filter(None, map(agreement, made.columns)))
+    return dataclasses.replace(made, notes=(*made.notes, *order))
+
+
+def with_study(record: Record) -> Record:
+    """A record with the scores of many mixtures over the clients, as the run itself normalised its indicators."""
+    import tomllib
+
+    from fedwinnow.experiment.detection_study import Fitting, study_detection
+
+    if not record.finished:
+        return record
+    method = tomllib.loads((record.folder / "config.toml").read_text(encoding="utf-8"))["method"]
+    rows = study_detection(record.folder, Fitting(fits=FITS, normalise=method.get("normalise", True)))
+    return dataclasses.replace(record, summary={**record.summary, "study": rows[-1]})
+
+
+def notes_of(recipe: Recipe, scale: Scale, records: list[Record]) -> tuple[str, ...]:
+    """What a reader has to know: the scale, what was changed, which rows there are not."""
+    notes = [f"{recipe.title}."]
+    if scale == "laptop":
+        notes.append("A MINIATURE, not the paper's setting: " + " ".join(recipe.book["changed"]))
+    notes += recipe.book["says"]
+    if recipe.missing:
+        notes.append(f"Not in this version: {', '.join(recipe.missing)}.")
+    # What a column decides is no unevenness: the plan gave it to all rows alike.
+    return (*notes, *uneven_settings(records, ("method",), ("data", "partition", "noise", "clients")))
+
+
+def agreement(column: Column) -> str:
+    """How well the order of the methods agrees with the paper's, where there are three rows or more."""
+    both = [
+        (cell.mean, cell.published[0]) for cell in column.cells.values() if cell.mean is not None and cell.published
+    ]
+    if len(both) < 3:
+        return ""
+    ours, theirs = (shared_ranks([pair[side] for pair in both]) for side in (0, 1))
+    rank = pearson(ours, theirs)
+    words = "undefined" if rank is None else f"{rank:.2f}"
+    return (
+        f"Order of the {len(both)} rows against the paper's, {column.setting}, {column.shown.name}: Spearman {words}."
+    )
+
+
+def default_folder(recipe: Recipe, scale: Scale) -> Path:
+    """Where the runs of a recipe are, unless somebody says otherwise."""
+    return Path("papers") / f"{recipe.name}-{scale}"

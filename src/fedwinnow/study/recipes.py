@@ -1,0 +1,168 @@
+"""The papers' tables by name: what each row and column means here, and the numbers that the paper prints."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from fedwinnow import catalogue
+from fedwinnow.errors import UsageError, unknown
+from fedwinnow.options import parse_spec
+from fedwinnow.study.plan import SETTINGS, Job, Plan, Settings, Variant
+
+Scale = Literal["paper", "laptop"]
+FOLDER = Path(__file__).parent.parent / "recipes"
+PAPERS = ("feddiv", "fedgr", "fedrn", "fednoro", "fedes")
+# How a paper's figure is called in a summary; a paper that does not say which round it prints is read as the last.
+FIGURES = {
+    "best.accuracy": "best",
+    "last10.accuracy": "last10",
+    "unstated.accuracy": "last",
+    "best.balanced_accuracy": "best",
+    "last10.balanced_accuracy": "last10",
+    "unstated.top1": "last",
+    "unstated.top5": "top5",
+    "quality.mse": "quality_mse",
+    "detection.recall": "study.recall",
+    "detection.precision": "study.precision",
+    "detection.matching-ratio": "study.matching_ratio",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A column of a paper's table, in the paper's words."""
+
+    data: str
+    partition: str
+    noise: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One table of one paper."""
+
+    name: str
+    table: dict[str, Any]  # its title and how it is scored
+    book: dict[str, Any]  # what the words of its paper mean
+    cells: tuple[dict[str, str], ...]  # what the paper prints
+
+    @property
+    def title(self) -> str:
+        """Paper and table in words."""
+        return f"{self.book['title']}, table {self.name.rpartition('-')[2]}: {self.table['title']}"
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The methods as the paper orders them."""
+        return tuple(dict.fromkeys(cell["method"] for cell in self.cells))
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """The columns as the paper orders them."""
+        return tuple(dict.fromkeys(map(setting_of, self.cells)))
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """What the paper prints, by our names."""
+        return tuple(dict.fromkeys(FIGURES[cell["metric"]] for cell in self.cells))
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The rows whose method this version does not have."""
+        known = catalogue.entries("methods")
+        return tuple(row for row in self.rows if parse_spec(self.method(row, "paper")["method"])[0] not in known)
+
+    def label(self, setting: Setting) -> str:
+        """A column's name: only what differs between the columns."""
+        parts = [(setting.data, {one.data for one in self.settings})]
+        parts += [(setting.partition, {one.partition for one in self.settings})]
+        parts += [(setting.noise, {one.noise for one in self.settings})]
+        return ", ".join(word for word, kinds in parts if len(kinds) > 1) or f"{setting.data}, {setting.partition}"
+
+    def method(self, row: str, scale: Scale) -> Settings:
+        """The settings of a row: its method, still with braces, and others where it has some."""
+        entry = self.book["methods"][row]
+        if isinstance(entry, str):
+            return {"method": entry}
+        return {"method": entry[scale]} if scale in entry else dict(entry)
+
+    def job_settings(self, row: str, setting: Setting, scale: Scale) -> Settings:
+        """Everything that one run of the table sets, besides the seed."""
+        data = dict(self.book["data"][setting.data][scale])
+        place = dict(self.book["partitions"][setting.partition])
+        fill = {**place.pop("fill", {}), **data.pop("fill", {})}
+        row_settings = self.method(row, scale)
+        row_settings["method"] = row_settings["method"].format(**fill)
+        return {**place, "noise": self.book["noises"][setting.noise], **data, **row_settings}
+
+    def published(self) -> dict[tuple[str, str, str], tuple[float, float | None]]:
+        """The paper's own numbers by row, column and figure; of a cell that is printed twice, the first."""
+        found: dict[tuple[str, str, str], tuple[float, float | None]] = {}
+        for cell in self.cells:
+            place = (cell["method"], self.label(setting_of(cell)), FIGURES[cell["metric"]])
+            found.setdefault(place, (float(cell["mean"]), float(cell["std"]) if cell["std"] else None))
+        return found
+
+    def plan(
+        self,
+        out: Path,
+        scale: Scale,
+        *,
+        rows: Sequence[str] = (),
+        seeds: Sequence[int] = (),
+        changes: Settings | None = None,
+    ) -> Plan:
+        """The runs of every cell that the paper prints and this version can play."""
+        for row in rows:
+            if row not in self.rows:
+                raise unknown(f"row of {self.name}", row, self.rows)
+        for key in changes or {}:
+            if key not in SETTINGS:
+                raise unknown("setting", key, SETTINGS)
+        wanted = [row for row in rows or self.rows if row not in self.missing]
+        printed = dict.fromkeys((cell["method"], setting_of(cell)) for cell in self.cells)
+        jobs = []
+        for seed in seeds or self.book["seeds"][scale]:
+            for row, setting in printed:
+                if row in wanted:
+                    settings = {**self.job_settings(row, setting, scale), **(changes or {}), "seed": seed}
+                    scene = Variant(self.label(setting), {})
+                    folder = out / scene.folder / Variant(row, {}).folder / f"seed-{seed}"
+                    jobs.append(Job(row, scene.name, seed, folder, settings))
+        if not jobs:
+            raise UsageError(
+                f"{self.name}: this version has none of the wanted methods ({', '.join(rows or self.rows)})."
+            )
+        return Plan(out, tuple(jobs))
+
+
+def setting_of(cell: dict[str, str]) -> Setting:
+    """The column to which a printed cell belongs."""
+    return Setting(cell["dataset"], cell["partition"], cell["noise"])
+
+
+@cache
+def recipes() -> dict[str, Recipe]:
+    """Every table of the papers by name; averages over columns, which are no runs, are left out."""
+    with (FOLDER / "published.csv").open(encoding="utf-8", newline="") as stream:
+        printed = [cell for cell in csv.DictReader(stream) if cell["noise"] != "average"]
+    found = {}
+    for paper in PAPERS:
+        book = tomllib.loads((FOLDER / f"{paper}.toml").read_text(encoding="utf-8"))
+        for name, table in book["tables"].items():
+            cells = tuple(cell for cell in printed if cell["table"] == name)
+            found[name] = Recipe(name, table, book, cells)
+    return found
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe of this name, or an error that lists the names and guesses."""
+    if name not in recipes():
+        raise unknown("recipe", name, recipes())
+    return recipes()[name]

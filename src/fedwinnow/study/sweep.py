@@ -1,0 +1,158 @@
+"""Running a plan: what is finished is skipped, what is broken is resumed, what fails is told at the end."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedwinnow.errors import FedwinnowError
+from fedwinnow.experiment.play import Manner, play
+from fedwinnow.study.engine import Engine
+from fedwinnow.study.plan import Job, Plan, State
+from fedwinnow.study.table import Table, Wanted, make_table
+from fedwinnow.trackers.tracker import make_trackers
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one job."""
+
+    job: Job
+    status: str  # skipped, finished or failed
+    seconds: float = 0.0
+    accuracy: float | None = None
+    message: str = ""
+
+    def as_value(self) -> dict[str, Any]:
+        """For machines."""
+        job = self.job
+        value = {"row": job.row, "scene": job.scene, "seed": job.seed, "folder": str(job.folder), "status": self.status}
+        return {**value, "seconds": round(self.seconds, 3), "accuracy": self.accuracy, "message": self.message or None}
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A finished sweep."""
+
+    out: Path
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def failed(self) -> tuple[Outcome, ...]:
+        """The runs that failed, with the reason."""
+        return tuple(outcome for outcome in self.outcomes if outcome.status == "failed")
+
+    def table(self, **options: Any) -> Table:
+        """The runs as a table; the options are those of `fedwinnow.table`."""
+        return make_table(
+            [outcome.job.folder for outcome in self.outcomes if outcome.status != "failed"], Wanted(**options)
+        )
+
+
+@dataclass(frozen=True)
+class Work:
+    """Plays one job; it travels to the process that does it."""
+
+    manner: Manner
+    track: str | None = None
+
+    def __call__(self, job: Job) -> tuple[str, float, float | None, str]:
+        """Status, seconds, accuracy and message; an error is a result, not the end of the others."""
+        began = time.perf_counter()
+        try:
+            summary = play(job.experiment, job.folder, self.manner, make_trackers(self.track, job.folder))
+            return "finished", time.perf_counter() - began, summary["last10"]["accuracy"], ""
+        except FedwinnowError as problem:
+            return "failed", time.perf_counter() - began, None, str(problem)
+        except Exception as problem:
+            # A mistake in a method of one's own must not cost the night; the whole story lies beside the run.
+            story = job.folder / "error.txt"
+            story.parent.mkdir(parents=True, exist_ok=True)
+            story.write_text(traceback.format_exc(), encoding="utf-8")
+            text = f"{type(problem).__name__}: {problem} (see {story})"
+            return "failed", time.perf_counter() - began, None, text
+
+
+def run_plan(
+    plan: Plan, engine: Engine, work: Work, tell: Callable[[Outcome, Clock], None] = lambda outcome, clock: None
+) -> Swept:
+    """Play everything that is left of a plan; `tell` hears of every run as it ends."""
+    plan.check()
+    plan.write_book()
+    states = {job.folder: job.state() for job in plan.jobs}
+    outcomes = {job.folder: Outcome(job, "skipped") for job in plan.jobs if states[job.folder] == "finished"}
+    left = [job for job in plan.jobs if states[job.folder] != "finished"]
+    clock = Clock(left, engine.jobs)
+    for place, (status, seconds, accuracy, message) in engine.map(work, left):
+        outcome = Outcome(left[place], status, seconds, accuracy, message)
+        outcomes[outcome.job.folder] = outcome
+        clock.note(outcome)
+        tell(outcome, clock)
+    return Swept(plan.out, tuple(outcomes[job.folder] for job in plan.jobs))
+
+
+class Clock:
+    """How much of a sweep is done and how long the rest will take, by what its runs took so far."""
+
+    def __init__(self, left: Sequence[Job], jobs: int) -> None:
+        self.total, self.jobs = len(left), jobs
+        self.left = {job.folder: job for job in left}
+        self.times: list[tuple[Job, float]] = []
+
+    def note(self, outcome: Outcome) -> None:
+        """One run has ended."""
+        del self.left[outcome.job.folder]
+        if outcome.status == "finished":
+            self.times.append((outcome.job, outcome.seconds))
+
+    @property
+    def done(self) -> int:
+        """How many runs of this sweep have ended."""
+        return self.total - len(self.left)
+
+    def seconds_left(self) -> float | None:
+        """The mean of the runs most alike (same row and scene, else same row, else any), shared by the processes."""
+        if not self.times:
+            return None
+        return float(sum(self.expected(job) for job in self.left.values())) / min(self.jobs, max(len(self.left), 1))
+
+    def expected(self, job: Job) -> float:
+        """Seconds that a job is likely to take."""
+        same_row = [(other, seconds) for other, seconds in self.times if other.row == job.row]
+        alike = [seconds for other, seconds in same_row if other.scene == job.scene]
+        return float(np.mean(alike or [seconds for _, seconds in same_row or self.times]))
+
+
+def states_of(plan: Plan) -> dict[State, int]:
+    """How many runs of a plan are finished, broken and new."""
+    found: dict[State, int] = {"finished": 0, "broken": 0, "new": 0}
+    for job in plan.jobs:
+        found[job.state()] += 1
+    return found
+
+
+def estimated_seconds(plan: Plan, engine: Engine, device: str | None) -> float:
+    """What is left of a plan, from a few steps of each setting's own model; all methods count as plain training."""
+    from fedwinnow.experiment.estimate import estimate
+    from fedwinnow.experiment.prepare import prepare
+
+    known: dict[str, float] = {}
+    total = 0.0
+    for job in unfinished(plan):
+        key = str({name: value for name, value in job.request.items() if name not in ("method", "seed")})
+        if key not in known:
+            stage = prepare(job.experiment)
+            known[key] = estimate(stage, stage.experiment.rounds, "serial", device)
+        total += known[key]
+    return total / engine.jobs
+
+
+def unfinished(plan: Plan) -> Iterator[Job]:
+    """The runs that are left."""
+    return (job for job in plan.jobs if job.state() != "finished")

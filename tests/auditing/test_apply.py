@@ -1,0 +1,277 @@
+"""Corrected labels come out in the format they went in, nothing is overwritten, and there is a way back."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from auditing_material import lines
+from fedwinnow.auditing.applying.changes import Change, plan_for
+from fedwinnow.auditing.applying.tables import corrected_csv, reversed_csv
+from fedwinnow.auditing.decisions import Decision, save_decision
+from fedwinnow.cli import main
+from fedwinnow.data.load import load
+from fedwinnow.data.sources.csv import Csv
+from fedwinnow.errors import DataError
+
+AUDIT = [("a", "cat", "dog", "0.9", "review"), ("b", "cat", "dog", "0.6", "review"), ("c", "dog", "dog", "0.1", "keep")]
+
+
+def site(folder: Path, source: str, rows=AUDIT, classes=("cat", "dog")) -> Path:
+    """The folder of an audited site, as small as it can be."""
+    folder.mkdir(parents=True)
+    with (folder / "audit.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["site", "id", "given", "suggested", "p_wrong", "decision"])
+        writer.writerows(("north", *row) for row in rows)
+    facts = {"format": 1, "site": "north", "class_names": list(classes), "data": {"source": source}}
+    (folder / "site.json").write_text(json.dumps(facts), encoding="utf-8")
+    return folder
+
+
+def apply(*words, code=0) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["apply", *map(str, words)])
+    assert ended.value.code == code
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "pets.csv"
+    path.write_bytes(b'\xef\xbb\xbfname;kind;weight;remark\r\na;cat;3,5;"x;y"\r\nb;cat;4,0;\r\nc;dog;9,1;z\r\n')
+    return path
+
+
+@pytest.fixture
+def pets(tmp_path, table):
+    return site(tmp_path / "audit", f"csv:path={table},label=kind,id=name")
+
+
+def test_a_csv_comes_out_as_it_went_in(table, pets, tmp_path):
+    save_decision(pets, "a", "anna", Decision.now("a", "anna", "accept", "dog"))
+    before = table.read_bytes()
+    apply(pets, "--out", tmp_path / "new.csv")
+    assert table.read_bytes() == before
+    assert (tmp_path / "new.csv").read_bytes() == (
+        b"\xef\xbb\xbfname;kind;weight;remark;label_given;label_source\r\n"
+        b'a;dog;3,5;"x;y";cat;review\r\nb;cat;4,0;;cat;given\r\nc;dog;9,1;z;dog;given\r\n'
+    )
+    assert load(f"csv:path={tmp_path / 'new.csv'},label=kind,id=name,ignore=label_given|label_source").train is not None
+
+
+def test_undo_gives_the_labels_back(table, pets, tmp_path):
+    apply(pets, "--out", tmp_path / "new.csv", "--accept-above", "0.5")
+    apply("--undo", tmp_path / "new.csv", "--out", tmp_path / "old.csv")
+    assert (tmp_path / "old.csv").read_bytes() == table.read_bytes()
+
+
+def test_in_place_keeps_a_backup_and_undo_restores_every_byte(table, pets):
+    before = table.read_bytes()
+    apply(pets, "--in-place", "--accept-above", "0.5")
+    assert table.read_bytes() != before
+    assert Path(f"{table}.before-apply").read_bytes() == before
+    apply("--undo", table, "--in-place")
+    assert table.read_bytes() == before
+
+
+def test_undo_after_the_file_was_edited_keeps_the_edit(table, pets):
+    apply(pets, "--in-place", "--accept-above", "0.5")
+    table.write_bytes(table.read_bytes().replace(b"9,1", b"9,9"))
+    apply("--undo", table, "--in-place")
+    assert table.read_bytes().endswith(b"c;dog;9,9;z\r\n")
+    assert b"a;cat;3,5" in table.read_bytes()
+
+
+def test_what_was_given_first_stays_known_when_labels_are_corrected_twice(table, pets, tmp_path):
+    save_decision(pets, "a", "anna", Decision.now("a", "anna", "accept", "dog"))
+    apply(pets, "--out", tmp_path / "one.csv")
+    second = site(
+        tmp_path / "again",
+        f"csv:path={tmp_path / 'one.csv'},label=kind,id=name",
+        [("b", "cat", "dog", "0.9", "accept")],
+    )
+    apply(second, "--out", tmp_path / "two.csv")
+    rows = list(csv.DictReader((tmp_path / "two.csv").open(encoding="utf-8-sig"), delimiter=";"))
+    assert [(row["kind"], row["label_given"], row["label_source"]) for row in rows] == [
+        ("dog", "cat", "review"),
+        ("dog", "cat", "review"),
+        ("dog", "dog", "given"),
+    ]
+
+
+def test_nothing_is_overwritten_or_changed_in_place_unasked(table, pets, capsys):
+    for words in ([], ["--out", table], ["--out", "x.csv", "--in-place"]):
+        apply(pets, "--accept-above", "0.5", *words, code=2)
+    assert "error" in capsys.readouterr().err
+    assert not list(table.parent.glob("*.before-apply"))
+
+
+def test_a_file_that_has_changed_since_is_refused_with_its_row(table, pets, capsys):
+    table.write_bytes(table.read_bytes().replace(b"a;cat", b"a;dog"))
+    apply(pets, "--in-place", "--accept-above", "0.5", code=3)
+    assert "row 1: the label is 'dog', but the audit judged 'cat'" in capsys.readouterr().err
+
+
+def test_reviewers_who_differ_leave_a_label_as_it_is(pets):
+    save_decision(pets, "a", "anna", Decision.now("a", "anna", "accept", "dog"))
+    save_decision(pets, "a", "ben", Decision.now("a", "ben", "keep", "cat"))
+    save_decision(pets, "b", "ben", Decision.now("b", "ben", "keep", "cat"))
+    plan = plan_for(pets)
+    assert plan.disputed == ["a"]
+    assert (plan.changes, plan.kept, plan.open) == ({}, 1, 0)
+    assert list(plan_for(pets, reviewer="anna").changes) == ["a"]
+
+
+def test_a_skipped_label_is_undecided(pets):
+    save_decision(pets, "a", "anna", Decision.now("a", "anna", "skip", ""))
+    assert plan_for(pets).open == 2
+
+
+def test_decisions_may_be_written_into_the_spreadsheet(tmp_path, table):
+    rows = [("a", "cat", "dog", "0.9", "accept"), ("b", "cat", "cat", "0.2", "dog"), ("c", "dog", "dog", "", "keep")]
+    plan = plan_for(site(tmp_path / "x", f"csv:path={table},label=kind,id=name", rows))
+    assert {name: change.label for name, change in plan.changes.items()} == {"a": "dog", "b": "dog"}
+    strange = site(tmp_path / "y", "", [("a", "cat", "dog", "0.9", "perhaps")])
+    with pytest.raises(DataError, match=r"row 1 \(line 2\): the decision 'perhaps'"):
+        plan_for(strange)
+
+
+def test_numbers_are_written_as_the_file_writes_them(tmp_path):
+    path = tmp_path / "n.csv"
+    path.write_text("label,x\n1.0,1\n0.0,2\n1.0,3\n")
+    folder = site(tmp_path / "x", f"csv:path={path},label=label", [("2", "0", "1", "0.9", "accept")], ("0", "1"))
+    apply(folder, "--out", tmp_path / "new.csv")
+    assert [row["label"] for row in lines(tmp_path / "new.csv")] == ["1.0", "1.0", "1.0"]
+
+
+@pytest.mark.parametrize("labels", [np.array([0, 0, 1]), np.array(["0", "0", "1"]), np.array([[0.0], [0.0], [1.0]])])
+def test_npz_there_and_back(tmp_path, labels):
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.zeros((3, 2), np.float32), y=labels, extra=np.arange(5))
+    folder = site(tmp_path / "x", f"npz:path={path}", [("0", "0", "1", "0.9", "accept")], ("0", "1"))
+    apply(folder, "--out", tmp_path / "new.npz")
+    with np.load(tmp_path / "new.npz") as new:
+        assert new["y"].reshape(-1).astype(float).tolist() == [1, 0, 1]
+        assert new["y"].shape == labels.shape
+        assert new["label_given"].tolist() == labels.tolist()
+        assert new["label_source"].tolist() == ["review", "given", "given"]
+        assert len(new["extra"]) == 5
+    apply("--undo", tmp_path / "new.npz", "--in-place")
+    with np.load(tmp_path / "new.npz") as old:
+        assert old["y"].tolist() == labels.tolist()
+        assert "label_given" not in old
+
+
+def test_npz_with_class_names_keeps_numbers(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.zeros((3, 2), np.float32), y=np.array([0, 0, 1]), class_names=np.array(["cat", "dog"]))
+    folder = site(tmp_path / "x", f"npz:path={path}", [("0", "cat", "dog", "0.9", "accept")])
+    apply(folder, "--in-place")
+    with np.load(path) as new:
+        assert new["y"].tolist() == [1, 0, 1]
+
+
+def test_parquet_there_and_back(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
+    from pyarrow import parquet
+
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"label": pyarrow.array([0, 0, 1], pyarrow.int16()), "x": [1.0, 2.0, 3.0]}), path)
+    folder = site(tmp_path / "x", f"parquet:path={path},label=label", [("1", "0", "1", "0.9", "accept")], ("0", "1"))
+    apply(folder, "--out", tmp_path / "new.parquet")
+    new = parquet.read_table(tmp_path / "new.parquet")
+    assert new.column("label").to_pylist() == [1, 0, 1]
+    assert new.column("label").type == pyarrow.int16()
+    assert new.column("label_given").to_pylist() == [0, 0, 1]
+    apply("--undo", tmp_path / "new.parquet", "--out", tmp_path / "old.parquet")
+    assert parquet.read_table(tmp_path / "old.parquet").equals(parquet.read_table(path))
+
+
+@pytest.fixture
+def images(tmp_path):
+    for name, content in (("cat/1.png", b"1"), ("cat/deep/2.png", b"2"), ("dog/1.png", b"3")):
+        path = tmp_path / "pets" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return tmp_path / "pets"
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+MOVED = {"dog/1-2.png": b"1", "dog/deep/2.png": b"2", "dog/1.png": b"3"}
+IMAGES = [("cat/1.png", "cat", "dog", "0.9", "accept"), ("cat/deep/2.png", "cat", "dog", "0.9", "accept")]
+
+
+@pytest.mark.parametrize("link", ["copy", "hard", "symbolic"])
+def test_a_folder_becomes_a_corrected_tree(images, tmp_path, link):
+    before = tree(images)
+    apply(site(tmp_path / "x", f"folder:path={images}", IMAGES), "--out", tmp_path / "new", "--link", link)
+    assert tree(tmp_path / "new") == MOVED
+    assert tree(images) == before
+    apply("--undo", tmp_path / "new", "--out", tmp_path / "old")
+    assert tree(tmp_path / "old") == before
+
+
+def test_a_folder_in_place_and_back(images, tmp_path):
+    before = tree(images)
+    folder = site(tmp_path / "x", f"folder:path={images}", IMAGES)
+    apply(folder, "--in-place")
+    assert tree(images) == MOVED
+    apply(folder, "--in-place", code=3)
+    apply("--undo", images, "--in-place")
+    assert tree(images) == before
+
+
+def test_data_that_moved_is_named_anew(table, pets, tmp_path):
+    moved = shutil.move(table, tmp_path / "moved.csv")
+    apply(pets, "--out", tmp_path / "new.csv", "--accept-above", "0.5", code=3)
+    words = ["--data", f"csv:path={moved},label=kind,id=name"]
+    apply(pets, "--out", tmp_path / "new.csv", "--accept-above", "0.5", *words)
+
+
+def test_there_is_nothing_to_undo_where_nothing_was_done(table, capsys):
+    apply("--undo", table, "--in-place", code=3)
+    assert "nothing to undo" in capsys.readouterr().err
+
+
+def test_a_whole_audit_is_applied_at_once(audited, patients, truth, tmp_path):
+    apply(audited, "--out", tmp_path / "new.csv", "--accept-above", "0.5")
+    rows = lines(tmp_path / "new.csv")
+    right = [row["diagnosis"] == truth[row["patient"]] for row in rows]
+    given = [row["label_given"] == truth[row["patient"]] for row in rows]
+    assert sum(right) > sum(given)
+    assert np.mean(right) > 0.95
+
+
+cells = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufeff"), max_size=8)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(st.tuples(st.sampled_from(["cat", "dog"]), cells, st.booleans()), min_size=1, max_size=8))
+def test_apply_and_undo_give_any_table_back(tmp_path, rows):
+    path = tmp_path / "any.csv"
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream, lineterminator="\n").writerows(
+            [["kind", "remark"], *((kind, text) for kind, text, _ in rows)]
+        )
+    other = {"cat": "dog", "dog": "cat"}
+    changes = {
+        str(number): Change(kind, other[kind], "review")
+        for number, (kind, _, changed) in enumerate(rows, start=1)
+        if changed
+    }
+    before = path.read_bytes()
+    path.write_bytes(corrected_csv(path, Csv(path=path, label="kind"), changes))
+    corrected = [row["kind"] for row in lines(path)]
+    assert corrected == [other[kind] if changed else kind for kind, _, changed in rows]
+    assert reversed_csv(path, "kind") == before

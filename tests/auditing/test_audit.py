@@ -1,0 +1,193 @@
+"""An audit from beginning to end: what each site gets, what the coordinator sees, how it says what went wrong."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import fedwinnow
+from auditing_material import QUICK, SPEC, lines, write_patients
+from fedwinnow.auditing.audit import AuditSettings, perform, threshold_of
+from fedwinnow.auditing.folder import folder_names
+from fedwinnow.auditing.start import settings_for, with_site_column
+from fedwinnow.cli import main
+from fedwinnow.errors import DataError, UsageError
+from fedwinnow.experiment.play import Manner, Watcher
+from fedwinnow.experiment.settings import Experiment
+
+SITES = ("north", "south", "a---b-east")
+
+
+def test_every_site_gets_its_own_folder_with_all_its_samples(finished, patients):
+    assert {path.name for path in finished.iterdir() if path.is_dir()} == {*SITES, "training", "self-test"}
+    for site in SITES:
+        rows = lines(finished / site / "audit.csv")
+        assert list(rows[0]) == ["site", "id", "given", "suggested", "p_wrong", "decision"]
+        assert len(rows) == 100
+        assert len({row["site"] for row in rows}) == 1
+
+
+def test_the_worst_come_first_and_wrong_labels_are_found(finished, truth):
+    for site in SITES:
+        rows = lines(finished / site / "audit.csv")
+        shares = [float(row["p_wrong"]) for row in rows]
+        assert shares == sorted(shares, reverse=True)
+        wrong = {row["id"] for row in rows if row["given"] != truth[row["id"]]}
+        called = {row["id"] for row in rows if row["decision"] == "review"}
+        assert len(wrong & called) >= 0.8 * len(wrong)
+        assert len(wrong & called) >= 0.8 * len(called)
+        assert all(row["suggested"] == truth[row["id"]] for row in rows if row["id"] in wrong & called)
+
+
+def test_the_coordinator_sees_counts_and_rates_only(finished, truth):
+    rows = lines(finished / "sites.csv")
+    names = ["site", "folder", "samples", "judged", "to_review", "estimated_wrong", "estimated_rate"]
+    assert [list(row) for row in rows] == [names] * 3
+    seen = (finished / "sites.csv").read_text() + (finished / "audit.json").read_text()
+    assert not any(f"{name}," in seen or f'"{name}"' in seen for name in truth)
+
+
+def test_the_self_test_says_what_the_audit_is_worth(finished):
+    test = json.loads((finished / "audit.json").read_text())["self_test"]
+    assert test["planted"] == 30
+    assert test["recall"] > 0.8
+    assert test["precision"] > 0.8
+    assert test["calibration_error"] < 0.1
+    assert 0.05 < test["estimated_rate"] < 0.2
+
+
+def test_a_second_audit_does_not_overwrite_the_first(finished, patients):
+    settings = settings_for(SPEC.format(path=patients), site="hospital", **QUICK)
+    with pytest.raises(UsageError, match="already holds an audit"):
+        perform(settings, finished, Manner())
+
+
+def test_an_interrupted_audit_goes_on(tmp_path, patients, finished):
+    class Stop(Watcher):
+        def round(self, row):
+            if row["round"] == 2:
+                raise KeyboardInterrupt
+
+    settings = settings_for(SPEC.format(path=patients), site="hospital", **QUICK)
+    with pytest.raises(KeyboardInterrupt):
+        perform(settings, tmp_path / "x", Manner(), (Stop(),))
+    perform(settings, tmp_path / "x", Manner())
+    for site in SITES:
+        assert (tmp_path / "x" / site / "audit.csv").read_text() == (finished / site / "audit.csv").read_text()
+
+
+def test_processes_find_the_same(tmp_path, patients, finished):
+    settings = settings_for(SPEC.format(path=patients), site="hospital", **QUICK)
+    perform(settings, tmp_path / "x", Manner("processes:workers=2"))
+    assert (tmp_path / "x" / "sites.csv").read_text() == (finished / "sites.csv").read_text()
+
+
+def test_too_few_samples_to_judge_is_an_answer(tmp_path):
+    path = write_patients(tmp_path / "few.csv", rows=24)
+    settings = settings_for(SPEC.format(path=path), site="hospital", **QUICK)
+    outcome = perform(settings, tmp_path / "x", Manner())
+    assert {row["decision"] for row in lines(tmp_path / "x" / "north" / "audit.csv")} == {"too few"}
+    assert [line["estimated_rate"] for line in outcome.counts()] == [None] * 3
+    assert outcome.facts["self_test"]["too_few"]
+    assert "too few samples to judge" in (tmp_path / "x" / "north" / "report.html").read_text().lower()
+
+
+def test_the_model_of_a_run_can_judge(tmp_path, patients, capsys):
+    run = ["run", "--data", SPEC.format(path=patients) + ",site=hospital", "--partition", "column", "--rounds", "3"]
+    for words in (run, ["audit", "--run", str(tmp_path / "run"), "--json"]):
+        with pytest.raises(SystemExit) as ended:
+            main([*words, "--out", str(tmp_path / words[0])])
+        assert ended.value.code == 0
+    assert '"judgement": "final:prior=false"' in capsys.readouterr().out
+    assert len(lines(tmp_path / "audit" / "sites.csv")) == 3
+
+
+def test_a_run_that_kept_nothing_in_mind_cannot_give_a_mean(tmp_path, patients):
+    fedwinnow.run(data=SPEC.format(path=patients), rounds=1, clients=3, out=tmp_path / "run")
+    with pytest.raises(UsageError, match="was not trained for an audit"):
+        fedwinnow.audit(run=tmp_path / "run", judgement="mean", out=tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "nothing to audit was given"),
+        (["--data", "digits"], "--site COLUMN"),
+        (["--data", "digits", "--partition", "iid"], "add --clients N"),
+        (["--data", "digits", "--clients", "3", "--judgement", "men"], "Did you mean 'mean'"),
+        (["--data", "digits", "--clients", "3", "--threshold", "2"], "above 0 and at most 1"),
+        (["--data", "digits", "--clients", "3", "--expected-false-alarms", "1"], "below 1"),
+        (["--data", "digits", "--clients", "3", "--expected-false-alarms", "0.2", "--no-self-test"], "self-test"),
+        (["--data", "digits", "--run", "x"], "exclude each other"),
+        (["--run", "nowhere"], "not a run folder"),
+    ],
+)
+def test_wrong_use_is_explained(words, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["audit", *words])
+    assert ended.value.code in (2, 3)
+    assert said in capsys.readouterr().err.replace("\n", " ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_names_are_harmless_and_differ():
+    assert folder_names(["a/b", "a b", "A-b", "../..", "", "training", "x" * 99]) == [
+        "a-b",
+        "a-b-2",
+        "A-b-3",
+        "site",
+        "site-2",
+        "training-2",
+        "x" * 60,
+    ]
+
+
+def test_the_site_column_goes_into_the_data():
+    assert with_site_column("a.csv", "hospital") == {
+        "kind": "csv",
+        "label": "label",
+        "path": "a.csv",
+        "site": "hospital",
+    }
+    with pytest.raises(UsageError, match="Give one of them"):
+        with_site_column("csv:path=a.csv,label=b,site=c", "d")
+
+
+def test_no_call_is_made_where_each_would_be_too_likely_a_false_alarm():
+    settings = AuditSettings(Experiment(), expected_false_alarms=0.1)
+    assert threshold_of(settings, np.array([0.5, 0.8])) > 1
+
+
+def test_a_folder_that_is_no_audit_says_what_is_needed(tmp_path):
+    from fedwinnow.auditing.folder import read_site
+
+    with pytest.raises(DataError, match=r"no site\.json"):
+        read_site(tmp_path)
+
+
+def test_hospitals_with_a_csv_and_a_folder_of_images_get_corrected_files_back(tmp_path):
+    from PIL import Image
+
+    luck = np.random.RandomState(0)
+    rows, wrong = ["image,finding,hospital"], set()
+    for number in range(120):
+        bright = number % 2
+        pixels = luck.randint(0, 60, (8, 8)).astype(np.uint8) + np.uint8(150 * bright)
+        (tmp_path / "scans").mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / "scans" / f"{number}.png")
+        if luck.rand() < 0.1:
+            wrong.add(number + 1)
+        rows.append(f"scans/{number}.png,{('dark', 'bright')[bright ^ ((number + 1) in wrong)]},h{number % 3}")
+    table = tmp_path / "findings.csv"
+    table.write_text("\n".join(rows) + "\n")
+    settings = settings_for(f"csv:path={table},label=finding,image=image", site="hospital", **QUICK)
+    perform(settings, tmp_path / "x", Manner())
+    assert len(list((tmp_path / "x" / "h0" / "previews").iterdir())) == 40
+    with pytest.raises(SystemExit) as ended:
+        main(["apply", str(tmp_path / "x"), "--accept-above", "0.5", "--out", str(tmp_path / "new.csv")])
+    assert ended.value.code == 0
+    changed = {n for n, row in enumerate(lines(tmp_path / "new.csv"), 1) if row["finding"] != row["label_given"]}
+    assert changed == wrong

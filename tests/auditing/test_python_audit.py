@@ -1,0 +1,62 @@
+"""fedwinnow.audit in one line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fedwinnow
+from auditing_material import QUICK, lines
+from fedwinnow.errors import UsageError
+from fedwinnow.testing import toy_data
+
+
+def toy(wrong=10):
+    samples = toy_data(spread=0.4).train
+    labels = samples.labels.copy()
+    labels[:wrong] = (labels[:wrong] + 1) % 3
+    return samples.features.array, labels, np.arange(len(labels)) // 40
+
+
+def test_arrays_in_a_value_per_sample_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    x, labels, sites = toy()
+    found = fedwinnow.audit(x, labels, sites=sites, self_test=False, **QUICK)
+    assert found.flagged[:10].mean() > 0.8
+    assert found.flagged[10:].mean() < 0.1
+    right = ((labels - 1) % 3).astype(str)
+    assert (found.suggested[:10] == right[:10])[found.flagged[:10]].all()
+    assert list(tmp_path.iterdir()) == []
+    assert "120 labels at 3 sites" in repr(found)
+
+
+def test_images_get_previews(tmp_path):
+    x = np.zeros((60, 8, 8), np.uint8)
+    labels = np.arange(60) % 2
+    x[labels == 1, 2:6, 2:6] = 200
+    x += np.random.RandomState(0).randint(0, 40, x.shape).astype(np.uint8)
+    labels[:4] = 1 - labels[:4]
+    fedwinnow.audit(x, labels, sites=np.arange(60) // 30, out=tmp_path / "x", self_test=False, **QUICK)
+    assert len(list((tmp_path / "x" / "0" / "previews").glob("*.png"))) == 30
+    assert "data:image/png;base64," in (tmp_path / "x" / "0" / "report.html").read_text()
+
+
+def test_a_frame_in_a_frame_out(patients):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame(lines(patients)).set_index("patient")
+    found = fedwinnow.audit(
+        frame[["age", "pressure", "diagnosis", "hospital"]].astype({"age": float, "pressure": float}),
+        "diagnosis",
+        sites="hospital",
+        self_test=False,
+        **QUICK,
+    )
+    assert (found.index == frame.index).all()
+    assert (found["given"] == frame["diagnosis"]).all()
+    wrong = frame["diagnosis"] != frame["truth"]
+    assert ((found["decision"] == "review") == wrong).mean() > 0.9
+
+
+def test_nothing_to_audit_is_an_error():
+    with pytest.raises(UsageError, match="nothing to audit"):
+        fedwinnow.audit()

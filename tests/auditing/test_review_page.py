@@ -1,0 +1,149 @@
+"""The review page in a real browser, with the keyboard alone; kill -9 loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from auditing_material import SCRIPT, lines
+from browser import Browser, browser_or_skip
+
+SIZES = [(1280, 900, False), (400, 860, True)]
+PICTURES = os.environ.get("FEDWINNOW_PICTURES")  # a folder, to look at what the tests see
+
+
+class Program:
+    """`fedwinnow review` as a user starts it."""
+
+    def __init__(self, folder: Path, reviewer: str) -> None:
+        words = ["review", str(folder), "--reviewer", reviewer, "--no-browser", "--json"]
+        self.process = subprocess.Popen([sys.executable, "-m", "fedwinnow", *words], stdout=subprocess.PIPE, text=True)
+        text = ""
+        while not text.rstrip().endswith("}"):
+            line = self.process.stdout.readline()
+            assert line, "it ended before it said its address"
+            text += line
+        self.url = json.loads(text)["url"]
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def decided(browser: Browser, count: int) -> None:
+    browser.wait(f"document.getElementById('progress').innerText.startsWith('{count} of')")
+
+
+def look(browser: Browser, name: str) -> None:
+    if PICTURES:
+        browser.wait("[...document.images].every((image) => image.complete)")
+        browser.picture(Path(PICTURES) / f"{name}.png")
+
+
+@pytest.mark.parametrize(("width", "height", "dark"), SIZES)
+def test_a_person_decides_with_keys_alone(audited, width, height, dark):
+    browser_or_skip()
+    site, name = audited / "north", f"{width}-{'dark' if dark else 'light'}"
+    with Program(site, "anna") as program, Browser(width, height, dark=dark) as browser:
+        browser.open(program.url)
+        browser.wait("document.querySelector('.one')")
+        look(browser, f"one-{name}")
+        assert SCRIPT in browser.text("main")
+        assert browser.script("return document.documentElement.scrollWidth") <= width
+        first = lines(site / "audit.csv")[0]
+        browser.keys("a")
+        decided(browser, 1)
+        assert [(row["id"], row["label"]) for row in lines(site / "decisions.csv")] == [
+            (first["id"], first["suggested"])
+        ]
+        browser.keys("u")
+        decided(browser, 0)
+        assert lines(site / "decisions.csv") == []
+        browser.keys("k")
+        decided(browser, 1)
+        browser.keys("o")
+        browser.wait("document.querySelector('#labels[open]')")
+        look(browser, f"other-{name}")
+        browser.keys("enter")
+        decided(browser, 2)
+        browser.keys("s")
+        decided(browser, 3)
+        browser.keys("?")
+        browser.wait("document.querySelector('#keys[open]')")
+        look(browser, f"keys-{name}")
+        browser.keys("escape", "g")
+        browser.wait("document.querySelector('.grid')")
+        look(browser, f"grid-{name}")
+        browser.keys("right", "a")
+        decided(browser, 4)
+        assert [row["decision"] for row in lines(site / "decisions.csv")] == ["keep", "other", "skip", "accept"]
+        assert browser.complaints() == []
+
+
+def test_nothing_is_lost_when_the_program_is_killed(audited):
+    browser_or_skip()
+    site = audited / "north"
+    with Browser() as browser:
+        with Program(site, "anna") as program:
+            browser.open(program.url)
+            browser.wait("document.querySelector('.one')")
+            for count in (1, 2, 3):
+                browser.keys("a")
+                decided(browser, count)
+        assert len(lines(site / "decisions.csv")) == 3  # it was killed with SIGKILL
+        browser.keys("a")
+        browser.wait("!document.getElementById('problem').hidden")
+        look(browser, "gone")
+        assert "does not answer" in browser.text("#problem")
+        with Program(site, "anna") as program:
+            browser.open(program.url)
+            decided(browser, 3)
+
+
+def test_two_reviewers_see_how_far_they_agree_and_the_end_is_an_end(audited):
+    browser_or_skip()
+    site = audited / "south"
+    to_review = sum(row["decision"] == "review" for row in lines(site / "audit.csv"))
+    with Browser() as browser:
+        for reviewer, key in (("anna", "a"), ("ben <b>", "k")):
+            with Program(site, reviewer) as program:
+                browser.open(program.url)
+                browser.wait("document.querySelector('.one')")
+                for count in range(1, to_review + 1):
+                    browser.keys("a" if count > 1 else key)
+                    decided(browser, count)
+                browser.wait("document.querySelector('.empty')")
+                look(browser, f"end-{key}")
+        share = round(100 * (to_review - 1) / to_review)
+        assert f"anna and ben <b> agree on {share} % of {to_review} labels" in browser.text("#agreement")
+        assert browser.complaints() == []
+
+
+def test_the_report_filters_and_sorts_a_hundred_thousand_labels(audited):
+    browser_or_skip()
+    from fedwinnow.auditing.report import write_report
+
+    site = audited / "north"
+    with (site / "audit.csv").open("a", encoding="utf-8") as stream:
+        stream.writelines(f"north,s{number},well,well,0.000100,keep\n" for number in range(100_000))
+    with Browser() as browser:
+        browser.open(write_report(site).as_uri())
+        assert browser.text("#count") == "100100 of 100100"
+        assert browser.script("return document.querySelectorAll('#window .line').length") < 100
+        browser.script(
+            "const s = document.getElementById('search'); s.value = 's99999'; s.dispatchEvent(new Event('input'))"
+        )
+        assert browser.text("#count") == "1 of 100100"
+        assert "s99999" in browser.text("#window")
+        browser.script("const s = document.getElementById('search'); s.value = ''; s.dispatchEvent(new Event('input'))")
+        browser.script("document.querySelectorAll('#head button')[3].click()")
+        assert "0.000" in browser.text("#window")
+        assert browser.complaints() == []

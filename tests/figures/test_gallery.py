@@ -1,0 +1,126 @@
+"""Every picture of runs by name, drawn from two small runs; what cannot be drawn says why."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import fedwinnow
+from fedwinnow.cli import main
+from fedwinnow.errors import DataError, UsageError
+from fedwinnow.figures.clients import rates
+from fedwinnow.figures.gallery import PICTURES, draw
+from fedwinnow.figures.samples import counted
+from fedwinnow.figures.view import View, by_name
+from fedwinnow.metrics.detection import auroc
+from fedwinnow.study.records import read_records
+
+SMALL = {
+    "data": "digits:train=200",
+    "model": "linear",
+    "clients": 6,
+    "participation": 1.0,
+    "rounds": 4,
+    "epochs": 1,
+    "memorisation_every": 2,
+    "noise": "uniform:share=0.5,low=0.5,high=0.7",
+}
+# picture -> the method whose runs have what it shows
+NEEDS = {"quality": "fedes", "similarity": "fedrn", "sensitivity": "fedrn", "detection": "fednoro"}
+METHODS = {
+    "fedavg": ["fedavg"],
+    "fedes": ["fedes:s1=1"],
+    "fedrn": ["fedrn:warm_up=1,neighbours=1", "fedrn:warm_up=1,neighbours=2"],
+    "fednoro": ["fednoro:warm_up=2,measure_every=1"],
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """One folder per kind of method."""
+    place = tmp_path_factory.mktemp("runs")
+    for name, methods in METHODS.items():
+        seeds = 2 if name == "fedavg" else 1
+        swept = fedwinnow.sweep(methods, seeds=seeds, out=place / name, **SMALL)
+        assert not swept.failed
+    return place
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_every_picture(name, runs, tmp_path):
+    options = {"option": "neighbours"} if name == "sensitivity" else {}
+    path = draw(name, [runs / NEEDS.get(name, "fedavg")], tmp_path / f"{name}.svg", **options)
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("<?xml")
+    assert text.count("<path") > 5
+    again = draw(name, [runs / NEEDS.get(name, "fedavg")], tmp_path / "again.svg", **options)
+    assert again.read_bytes() == path.read_bytes()  # the same runs, the same file
+
+
+def test_one_client(runs, tmp_path):
+    for name in ("losses", "clean-probability", "confusion"):
+        assert draw(name, [runs / "fedavg"], tmp_path / f"{name}.png", client=1).stat().st_size > 5000
+    with pytest.raises(UsageError, match="--client 6 was given; allowed: 0 to 5"):
+        draw("losses", [runs / "fedavg"], tmp_path / "x.png", client=6)
+
+
+def test_seeds_are_one_line_and_methods_several(runs):
+    views = [View(record) for record in read_records([runs / "fedavg", runs / "fedrn"])]
+    assert {name: len(group) for name, group in by_name(views).items()} == {
+        "fedavg": 2,
+        "fedrn:neighbours=1,warm_up=1": 1,
+        "fedrn:warm_up=1": 1,
+    }
+
+
+def test_verdicts_are_those_of_the_summary(runs):
+    view = View(read_records([runs / "fedavg"])[0])
+    found = auroc(view.verdicts["p_wrong"], view.wrong)
+    assert found == pytest.approx(view.record.summary["detection"]["samples"]["auroc"])
+    assert np.isfinite(view.verdicts["loss"]).all()
+    counts = counted(view.true, view.scene.given, view)
+    assert counts.trace() / counts.sum() == pytest.approx(1 - view.record.summary["scene"]["realised_rate"])
+    realised, _ = rates(view)
+    assert realised == pytest.approx(view.scene.realised, abs=1e-5)
+
+
+def test_stability_is_written_every_round(runs):
+    view = View(read_records([runs / "fedavg"])[0])
+    rounds, values = view.column("stability")
+    assert rounds.tolist() == [1, 2, 3, 4]
+    assert (values > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "options", "message"),
+    [
+        ("quality", "fedavg", {}, "does not estimate data quality"),
+        ("similarity", "fedavg", {}, "only fedrn asks"),
+        ("detection", "fedavg", {}, "no round has client indicators"),
+        ("sensitivity", "fedrn", {}, "needs --option"),
+        ("sensitivity", "fedrn", {"option": "neighbour"}, "no number neighbour"),
+        ("curves", "fedavg", {"column": "acuracy"}, "Did you mean 'accuracy'"),
+        ("curves", "fedavg", {"client": 1}, "--client was given; figure curves takes column"),
+        ("curve", "fedavg", {}, "Did you mean 'curves'"),
+    ],
+)
+def test_what_cannot_be_drawn(runs, tmp_path, name, kind, options, message):
+    with pytest.raises((UsageError, DataError), match=message):
+        draw(name, [runs / kind], tmp_path / "x.png", **options)
+    assert not (tmp_path / "x.png").exists()
+
+
+def test_the_command(runs, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main(["figure", "curves", str(runs / "fedavg"), "--json"])
+    assert end.value.code == 0
+    assert json.loads(capsys.readouterr().out)["files"] == ["figures/curves.png", "figures/curves.svg"]
+    with pytest.raises(SystemExit) as end:
+        main(["figure"])
+    assert "memorised-map" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as end:
+        main(["figure", "curves", str(runs / "fedavg"), "--out", "curves.gif"])
+    assert end.value.code == 2

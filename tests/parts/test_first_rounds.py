@@ -1,0 +1,15 @@
+"""How long a method waits before it trusts its model, by default."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedwinnow.parts.warm_up import first_rounds
+
+
+@pytest.mark.parametrize(
+    ("rounds", "given", "expected"),
+    [(1000, None, 100), (100, None, 10), (40, None, 10), (8, None, 4), (1, None, 0), (40, 7, 7), (40, 0, 0)],
+)
+def test_a_tenth_of_all_and_of_a_short_run_more(rounds, given, expected):
+    assert first_rounds(rounds, given) == expected

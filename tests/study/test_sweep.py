@@ -1,0 +1,238 @@
+"""Sweeps: paired runs, skipping, resuming, failing, and engines that lose a worker midway."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+import fedwinnow
+from fedwinnow.cli import main, parse
+from fedwinnow.commands.sweep import Sweep
+from fedwinnow.errors import DataError, UsageError
+from fedwinnow.study.engine import make_engine
+from fedwinnow.study.plan import Job, make_plan, variants
+from fedwinnow.study.sweep import Clock, Outcome
+from fedwinnow.testing import comparable
+
+STUMBLING = Path(__file__).parent / "material" / "stumbling.py"
+SMALL = {"data": "digits:train=80", "model": "linear", "clients": 3, "rounds": 3, "epochs": 1}
+needs_kill = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs SIGKILL")
+
+
+def flags(settings):
+    return [word for key, value in settings.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+
+
+def command(*words):
+    with pytest.raises(SystemExit) as end:
+        main(["sweep", *map(str, words)])
+    return end.value.code
+
+
+def summaries(out):
+    return {path.parent.relative_to(out): json.loads(path.read_text()) for path in sorted(out.rglob("summary.json"))}
+
+
+# --- the plan ------------------------------------------------------------------------------------------------------
+
+
+def test_methods_times_scenes_times_seeds():
+    rows = variants(["fedavg", {"method": "sce", "epochs": 2, "name": "SCE"}], "method", "method")
+    scenes = variants([{"noise": "constant:rate=0.5"}, {"name": "clean", "epochs": 7}], "scene", "scene")
+    plan = make_plan(Path("out"), rows, scenes, [3, 4], {"epochs": 1, "rounds": 9})
+    assert len(plan.jobs) == 8
+    assert len({job.folder for job in plan.jobs}) == 8
+    chosen = {(job.row, job.scene): job.settings for job in plan.jobs if job.seed == 4}
+    assert chosen["fedavg", "clean"] == {"epochs": 7, "rounds": 9, "method": "fedavg", "seed": 4}
+    assert chosen["SCE", "clean"] == {"epochs": 2, "rounds": 9, "method": "sce", "seed": 4}  # the row wins
+    assert chosen["fedavg", "constant:rate=0.5"]["noise"] == "constant:rate=0.5"
+
+
+def test_names_that_a_path_cannot_have_stay_apart():
+    first, second = variants(["fedrn:alpha=0.1,k/2", "fedrn:alpha=0.1 k:2"], "method", "method")
+    assert first.folder != second.folder
+    assert not set(first.folder) & set("/:, ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": ["fedavg", "fedavg"]}, "the method 'fedavg' twice"),
+        ({"seeds": []}, "no seed"),
+        ({"scenes": [{"nois": "none"}]}, "unknown setting 'nois'. Did you mean 'noise'"),
+        ({"rows": [3]}, "3 was given as a method"),
+    ],
+)
+def test_plans_that_are_refused(changes, message):
+    given = {"rows": ["fedavg"], "scenes": [{"noise": "none"}], "seeds": [0]} | changes
+    with pytest.raises(UsageError, match=message):
+        make_plan(
+            Path("out"),
+            variants(given["rows"], "method", "method"),
+            variants(given["scenes"], "scene", "scene"),
+            given["seeds"],
+            {},
+        )
+
+
+def test_a_file_describes_a_sweep_and_flags_win(tmp_path):
+    (tmp_path / "study.toml").write_text(
+        'methods = ["fedavg"]\nseeds = [1, 2]\nrounds = 9\nout = "here"\n'
+        '[[rows]]\nname = "strong"\nmethod = "sce"\nviews = "flip"\n'
+        '[[scenes]]\nname = "half"\npartition = "iid"\n[scenes.noise]\nkind = "constant"\nrate = 0.5\n'
+    )
+    made = parse(Sweep, "sweep", [str(tmp_path / "study.toml"), "--rounds", "4"]).make_plan()
+    assert made.out == Path("here").absolute()
+    assert {(job.row, job.scene, job.seed) for job in made.jobs} == {
+        (row, "half", seed) for row in ("fedavg", "strong") for seed in (1, 2)
+    }
+    assert made.jobs[0].settings["rounds"] == 4
+    assert made.jobs[1].settings["views"] == "flip"
+    assert made.jobs[0].settings["noise"] == {"kind": "constant", "rate": 0.5}
+    (tmp_path / "study.toml").write_text('methods = "fedavg"\n')
+    with pytest.raises(UsageError, match="methods must be a list of values"):
+        parse(Sweep, "sweep", [str(tmp_path / "study.toml")])
+
+
+# --- running -------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_paired(tmp_path):
+    swept = fedwinnow.sweep(["fedavg", "sce"], seeds=2, out=tmp_path, **SMALL | {"rounds": 0})
+    states = {(one.job.row, one.job.seed): load_file(one.job.folder / "state.safetensors") for one in swept.outcomes}
+    for name, weights in states["fedavg", 0].items():
+        assert weights.equal(states["sce", 0][name])
+    assert not all(weights.equal(states["fedavg", 1][name]) for name, weights in states["fedavg", 0].items())
+    hashes = {one.job.seed: set() for one in swept.outcomes}
+    for one in swept.outcomes:
+        hashes[one.job.seed].add(json.loads((one.job.folder / "summary.json").read_text())["scene"]["hash"])
+    assert [len(found) for found in hashes.values()] == [1, 1]
+
+
+def test_a_failing_run_is_told_at_the_end_and_resumed_next_time(tmp_path, capsys):
+    stumbling = f"{STUMBLING}:mark={tmp_path / 'mark'}"
+    words = [*flags(SMALL), "--methods", stumbling, "fedavg", "--seeds", "0", "--out", tmp_path / "out"]
+    assert command(*words) == 4
+    printed = capsys.readouterr()
+    assert "1 finished, 0 were finished before, 1 failed" in printed.out
+    assert "a slip of the pen" in printed.err
+    states = {summary["method"].partition(":")[0]: summary for summary in summaries(tmp_path / "out").values()}
+    assert states["fedavg"]["status"] == "finished"
+    assert command(*words) == 0
+    assert "1 finished, 1 were finished before, 0 failed" in capsys.readouterr().out
+    assert all(summary["status"] == "finished" for summary in summaries(tmp_path / "out").values())
+
+
+def test_an_interrupted_sweep_continues(tmp_path, capsys):
+    stumbling = f"{STUMBLING}:how=interrupt,mark={tmp_path / 'mark'}"
+    words = [*flags(SMALL), "--methods", "fedavg", stumbling, "--seeds", "0", "--out", tmp_path / "out"]
+    assert command(*words) == 130
+    assert "the same command continues" in capsys.readouterr().out
+    assert command(*words) == 0
+    printed = capsys.readouterr().out
+    assert "1 finished, 1 to continue, 0 new" in printed
+    assert "1 finished, 1 were finished before" in printed
+
+
+def test_the_plan_is_only_told(tmp_path, capsys):
+    words = [*flags(SMALL), "--noises", "constant:rate=0.2", "constant:rate=0.4", "--out", tmp_path / "out"]
+    assert command(*words, "--plan") == 0
+    printed = capsys.readouterr().out
+    assert "6 runs: 1 methods x 2 scenes x 3 seeds" in printed
+    assert "this will take" in printed
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_settings_need_another_folder(tmp_path, capsys):
+    words = ["--methods", "fedavg", "--seeds", "0", "--out", tmp_path]
+    assert command(*flags(SMALL), *words) == 0
+    assert command(*flags(SMALL | {"epochs": 2}), *words) == 2
+    assert "epochs (1 there, 2 now)" in capsys.readouterr().err
+    assert command(*flags(SMALL | {"rounds": 4}), *words) == 0
+    assert [summary["rounds"] for summary in summaries(tmp_path).values()] == [4]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--methods", "fedavgg"], "Did you mean 'fedavg'"),
+        (["--noises", "constnt:rate=1"], "Did you mean 'constant'"),
+        (["--engine", "lokyy"], "unknown engine 'lokyy'. Did you mean 'loky'"),
+        (["--engine", "dask:adress=x"], "Did you mean 'address'"),
+        (["--jobs", "0"], "--jobs 0 was given"),
+        (["--rounds", "-1"], "--rounds -1"),
+    ],
+)
+def test_wrong_use_is_found_before_anything_runs(tmp_path, capsys, words, message):
+    assert command(*flags(SMALL), "--out", tmp_path / "out", *words) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_broken_book_is_named(tmp_path):
+    (tmp_path / "sweep.json").write_text("{")
+    with pytest.raises(DataError, match=r"sweep\.json"):
+        fedwinnow.sweep(out=tmp_path, **SMALL)
+
+
+def test_time_left_by_hand():
+    jobs = [Job(row, scene, 0, Path(row + scene), {}) for row in "ab" for scene in "xy"]
+    clock = Clock(jobs, 2)
+    assert clock.seconds_left() is None
+    clock.note(Outcome(jobs[0], "finished", 10.0))  # ax
+    assert clock.seconds_left() == 30 / 2
+    clock.note(Outcome(jobs[2], "finished", 40.0))  # bx: now ay is expected to take 10, by 40
+    assert clock.seconds_left() == 50 / 2
+    clock.note(Outcome(jobs[3], "failed", 1.0))
+    assert clock.seconds_left() == 10
+    assert clock.done == 3
+
+
+# --- engines -------------------------------------------------------------------------------------------------------
+
+
+def engine_study(tmp_path, out, how, **options):
+    stumbling = f"{STUMBLING}:how={how},mark={tmp_path / 'mark'}"
+    return fedwinnow.sweep([stumbling, "fedavg"], seeds=2, out=tmp_path / out, **options, **SMALL)
+
+
+@needs_kill
+def test_processes_give_the_same_results_and_survive_a_killed_one(tmp_path):
+    swept = engine_study(tmp_path, "killed", "kill", jobs=2)
+    assert (tmp_path / "mark").exists()
+    assert [one.status for one in swept.outcomes] == ["finished"] * 4
+    engine_study(tmp_path, "serial", "kill", jobs=1)  # the mark is there, so nothing goes wrong
+    assert_same_runs(tmp_path / "killed", tmp_path / "serial")
+
+
+@needs_kill
+def test_a_dask_cluster_loses_a_worker_midway(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        swept = engine_study(tmp_path, "dask", "kill", engine=f"dask:address={cluster.scheduler_address}")
+    assert (tmp_path / "mark").exists()
+    assert [one.status for one in swept.outcomes] == ["finished"] * 4
+    engine_study(tmp_path, "serial", "kill")
+    assert_same_runs(tmp_path / "dask", tmp_path / "serial")
+
+
+def test_a_scheduler_that_does_not_answer(monkeypatch):
+    distributed = pytest.importorskip("distributed")
+
+    def refuse(*_, **__):
+        raise OSError("timed out")
+
+    monkeypatch.setattr(distributed, "Client", refuse)
+    with pytest.raises(UsageError, match="no scheduler answers there"):
+        list(make_engine("dask:address=tcp://127.0.0.1:1", 1).map(str, [1]))
+
+
+def assert_same_runs(first, second):
+    folders = [path.parent.relative_to(first) for path in first.rglob("summary.json")]
+    assert len(folders) == 4
+    for folder in folders:
+        assert comparable(first / folder) == comparable(second / folder)
