@@ -160,7 +160,7 @@ def explain_unknown(words: list[str]) -> int:
     if group and len(words) > 1 and words[1] in ("-h", "--help"):
         print("\n".join(f"  fedwinnow {name:<14} {COMMANDS[name][1]}" for name in group))
         return 0
-    if group and len(words) == 1:
+    if group and (len(words) == 1 or words[1].startswith("-")):
         raise UsageError(f"'fedwinnow {words[0]}' needs a second word; allowed: {', '.join(group)}.")
     if group:
         raise unknown("command", " ".join(words[:2]), group)

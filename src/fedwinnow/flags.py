@@ -80,12 +80,13 @@ def is_flag(word: str) -> bool:
 def flags_of(command_class: type[Any]) -> tuple[dict[str, Flag], bool]:
     """The flags of a command by name, and whether it takes words without a name too."""
     hints = typing.get_type_hints(command_class, include_extras=True)
-    flags, positional = {}, False
+    flags: dict[str, Flag] = {}
+    marks: list[Any]
+    positional = False
     for field in dataclasses.fields(command_class):
-        hint, marks = hints[field.name], ()
+        hint, marks = hints[field.name], []
         if typing.get_origin(hint) is Annotated:
-            hint, *rest = typing.get_args(hint)
-            marks = tuple(rest)
+            hint, *marks = typing.get_args(hint)
         if tyro.conf.Suppress in marks:
             continue
         if tyro.conf.Positional in marks:

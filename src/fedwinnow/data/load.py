@@ -43,7 +43,10 @@ def understood(spec: str | Path | dict[str, Any] | Source) -> str | dict[str, An
         return {**known, "path": str(path)}
     if exists(path) or isinstance(spec, Path):
         endings = ", ".join(SUFFIXES)
-        raise DataError(f"{path}: not a folder and no file that ends in {endings}. Name its source, for example csv:path={path},label=COLUMN (see `fedwinnow data`).")
+        raise DataError(
+            f"{path}: not a folder and no file that ends in {endings}. Name its source, for example "
+            f"csv:path={path},label=COLUMN (see `fedwinnow data`)."
+        )
     name = spec.partition(":")[0].strip()
     if ":" not in spec and name not in catalogue.entries("data"):
         raise unknown_data(name)
