@@ -15,6 +15,7 @@ from fedwinnow.commands.methods import LEARNS, beyond_the_model
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "methods"
+OTHERS = [ROOT / "docs" / "results.md", ROOT / "README.md"]
 MARKED = re.compile(r"(<!-- generated: (\w+)((?: [\w:=.,-]+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 PERCENT = {"last10": "last-10", "last": "last", "best": "best"}
 SHARES = {"auroc": "AUROC", "memorised": "memorised"}
@@ -22,7 +23,7 @@ SHARES = {"auroc": "AUROC", "memorised": "memorised"}
 
 def main() -> None:
     """Bring every page up to date."""
-    for path in sorted(PAGES.glob("*.md")):
+    for path in [*sorted(PAGES.glob("*.md")), *OTHERS]:
         path.write_text(current(path), encoding="utf-8")
 
 
@@ -31,7 +32,7 @@ def current(path: Path) -> str:
 
     def fill(found: re.Match[str]) -> str:
         kind, arguments = found[2], found[3].split()
-        measures = {"measured": measured, "ground": lambda file: common_ground(file, path.stem)}
+        measures = {"measured": measured, "ground": lambda file: common_ground(file, path.stem), "file": stored}
         text = measures[kind](*arguments) if kind in measures else table(kind, path.stem)
         return found[1] + text + found[4]
 
@@ -71,6 +72,12 @@ def common_ground(file: str, name: str) -> str:
         gain = "-" if method == "fedavg" else f"{statistics.fmean(gains):+.1f}"
         rows.append([f"`{method}`", *cells, gain, f"{statistics.fmean(found):.3f}" if found else "-"])
     return markdown(["method", *scenes, "over FedAvg", "AUROC"], rows)
+
+
+def stored(file: str) -> str:
+    """A table in results/ as `fedwinnow table` wrote it, without what stands under it."""
+    lines = (ROOT / "results" / f"{file}.md").read_text(encoding="utf-8").splitlines()
+    return "".join(f"{line}\n" for line in lines if line.startswith("|"))
 
 
 def read_runs(file: str) -> list[dict[str, str]]:
