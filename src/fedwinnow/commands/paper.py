@@ -188,8 +188,9 @@ def parsed_changes(words: tuple[str, ...]) -> dict[str, Any]:
     from fedwinnow.commands.run import Run as Experiment
     from fedwinnow.errors import unknown
     from fedwinnow.options import convert
+    from fedwinnow.study.plan import SETTINGS
 
-    hints = get_type_hints(Experiment)
+    hints = {name: hint for name, hint in get_type_hints(Experiment).items() if name in SETTINGS}
     found = {}
     for word in words:
         key, equals, value = word.partition("=")

@@ -61,7 +61,7 @@ def read_records(places: Iterable[str | Path]) -> list[Record]:
     found: dict[Path, Record] = {}
     for place in given:
         if not place.is_dir():
-            raise UsageError(f"{place}: there is no such folder. Allowed: run folders, or folders that have some.")
+            raise DataError(f"{place}: there is no such folder. Allowed: run folders, or folders that have some.")
         for config in sorted([*place.glob("config.toml"), *place.glob("**/*/config.toml")]):
             if (config.parent / "summary.json").exists():
                 found.setdefault(config.parent.resolve(), named(read_record(config.parent)))
