@@ -175,10 +175,15 @@ class Host:
         """What the judgement keeps of the site after it looked at the models of this exchange."""
         if self.judgement is None:
             return {}
+        own = self.method.own_models and task.ask == "train"
         both = isinstance(reply, dict) and "weights" in reply and "weights" in task.payload
-        watcher = self.client(replace(task, ask="audit")) if both else client
-        if both:
-            self.judgement.observe(watcher, task.payload, reply)
+        watcher = self.client(replace(task, ask="audit")) if own or both else client
+        if own:
+            trained = {key.removeprefix(OWN): value for key, value in client.state.items() if key.startswith(OWN)}
+            self.judgement.observe(self.method, watcher, watcher.model.payload(), trained)
+        elif both:
+            self.judgement.observe(self.method, watcher, task.payload, reply)
+        if watcher is not client:
             client.forward_samples += watcher.forward_samples
         return {KEPT + key: value for key, value in watcher.kept.items()}
 
