@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import csv
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
 
 from fedwinnow.experiment.settings import Experiment
 
@@ -23,6 +27,9 @@ def flags(program: str, description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--clients", type=int, default=10)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--csv", type=Path, help="a file that gets a line per measurement, added at its end")
     return parser
 
 
@@ -39,8 +46,26 @@ def experiment(
         model=chosen.model,
         rounds=chosen.rounds,
         epochs=chosen.epochs,
+        batch_size=chosen.batch_size,
         participation=1.0,
         optimizer=f"sgd:lr={LEARNING_RATE},momentum={MOMENTUM}",
         eval_every=1000,
         seed=seed,
     )
+
+
+def keep(path: Path | None, line: dict[str, Any]) -> None:
+    """Add a line to a file of measurements, at once, so that an interrupted benchmark loses nothing."""
+    if path is None:
+        return
+    new = not path.exists()
+    with path.open("a", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, list(line), lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(line)
+
+
+def spread(values: list[float]) -> str:
+    """The mean, and the sample deviation where there are several."""
+    return f"{mean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")

@@ -1,6 +1,6 @@
 """Which judgement finds wrong labels best: every candidate on the same scenes, with AUROC and average precision.
 
-    python -m benchmarks.judging [--train 3000] [--rounds 15] [--seeds 1] [--methods fedavg feddiv]
+    python -m benchmarks.judging [--train 3000] [--rounds 15] [--seeds 0 1 2] [--methods fedavg feddiv]
 
 Judgements that need the same training share it.
 """
@@ -51,11 +51,11 @@ class Several(Judgement):
     name: ClassVar[str] = "several"
     members: tuple[Judgement, ...] = field(default=(), kw_only=True)
 
-    def observe(self, client: Client, got: Payload, reply: Payload) -> None:
+    def observe(self, method: Method, client: Client, got: Payload, reply: Payload) -> None:
         everything, client.kept = client.kept, {}
         for number, member in enumerate(self.members):
             client.kept = part(everything, number)
-            member.observe(client, got, reply)
+            member.observe(method, client, got, reply)
             everything |= {f"{number}.{key}": value for key, value in client.kept.items()}
         client.kept = everything
 
@@ -75,7 +75,6 @@ def part(everything: Payload, number: int) -> Payload:
 def main() -> None:
     """Measure and print a Markdown table: a row per judgement, a column per scene."""
     parser = flags("judging", __doc__)
-    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--methods", nargs="+", default=["fedavg"])
     parser.add_argument("--judgements", nargs="+", default=list(JUDGEMENTS))
     parser.add_argument("--noises", nargs="+", default=list(NOISES), choices=NOISES)
@@ -103,7 +102,7 @@ def main() -> None:
 def measure(chosen: argparse.Namespace, method: str, scene: str, noise: str) -> dict[str, tuple[float, float]]:
     """All judgements on one kind of scene: means over seeds."""
     found: dict[str, list[tuple[float, float]]] = {spec: [] for spec in chosen.judgements}
-    for seed in range(chosen.seeds):
+    for seed in chosen.seeds:
         groups: dict[tuple[bool, int], list[str]] = defaultdict(list)
         for spec in chosen.judgements:
             judgement = find_judgement(spec)

@@ -17,6 +17,21 @@ if TYPE_CHECKING:
 
     from fedwinnow.auditing.audit import AuditOutcome, AuditSettings
 
+# The flags that are settings of training.
+TRAINING = (
+    "noise",
+    "method",
+    "model",
+    "rounds",
+    "epochs",
+    "participation",
+    "batch_size",
+    "optimizer",
+    "trusted",
+    "public",
+    "seed",
+)
+
 
 @dataclass
 class Audit(Flags):
@@ -53,6 +68,10 @@ class Audit(Flags):
     """How many rounds."""
     epochs: int = 5
     """Local epochs per round."""
+    trusted: float = 0.0
+    """For methods that need them: samples with right labels for the server, a share or a number of the test part."""
+    public: str | None = None
+    """For methods that need them: samples without labels for everybody, as above, or the name of other data."""
     participation: float = 1.0
     """The share of sites that takes part in a round."""
     batch_size: int = 32
@@ -106,8 +125,7 @@ class Audit(Flags):
             raise UsageError(f"--clients {self.clients} was given; allowed: 1 or more.")
         if self.clients is not None and self.site is not None:
             raise UsageError("--site and --clients exclude each other: the column says who holds what, or chance does.")
-        training = ("noise", "method", "model", "rounds", "epochs", "participation", "batch_size", "optimizer", "seed")
-        values: dict[str, Any] = {name: getattr(self, name) for name in training}
+        values: dict[str, Any] = {name: getattr(self, name) for name in TRAINING}
         return settings_for(
             self.data,
             site=self.site,
