@@ -75,7 +75,7 @@ def test_links_and_pictures_lead_somewhere(document):
 
 def texts() -> list[Path]:
     """The project's own text files."""
-    folders = ["src", "docs", "tests", "tools", "benchmarks", ".github", ".ci"]
+    folders = ["src", "docs", "tests", "tools", "examples", "benchmarks", ".github", ".ci"]
     inside = [path for folder in folders for path in (ROOT / folder).rglob("*")]
     endings = {".py", ".md", ".toml", ".yml", ".txt", ".cff", ""}
     own = [path for path in [*inside, *ROOT.glob("*")] if path.suffix in endings and path.name != ".git"]

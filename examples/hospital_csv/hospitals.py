@@ -9,13 +9,12 @@ three columns differ.
 from __future__ import annotations
 
 import csv
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 
 import fedwinnow
+from fedwinnow.cli import dispatch
 
 HERE = Path("hospital-example")
 HOSPITALS = ("north", "south", "east")
@@ -73,8 +72,7 @@ def main() -> None:
     print(found)
     for site in HOSPITALS:
         print(f"{site}: {decide(HERE / 'audit' / site)} suggestions accepted; {HERE / 'audit' / site / 'report.html'}")
-    words = ["apply", str(HERE / "audit"), "--out", str(corrected)]
-    subprocess.run([sys.executable, "-m", "fedwinnow", *words], check=True)
+    dispatch(["apply", str(HERE / "audit"), "--out", str(corrected)])  # in a terminal: fedwinnow apply ...
     print(f"wrong diagnoses: {wrong_labels(patients, truth)} before, {wrong_labels(corrected, truth)} after")
 
 

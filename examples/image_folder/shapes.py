@@ -7,14 +7,13 @@ Everything is made here and written below ./shapes-example. A folder per class i
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 import fedwinnow
+from fedwinnow.cli import dispatch
 
 HERE = Path("shapes-example")
 SHAPES = ("bar", "disc", "ring")
@@ -53,12 +52,10 @@ def main() -> None:
     pictures, corrected = HERE / "pictures", HERE / "corrected"
     misplaced = write_pictures(pictures)
     # The folder does not say who holds what, so for a trial the pictures are dealt out to three sites.
-    found = fedwinnow.audit(
-        data=pictures, clients=3, rounds=12, optimizer="sgd:lr=0.1,momentum=0.9", out=HERE / "audit"
-    )
+    found = fedwinnow.audit(data=pictures, clients=3, rounds=8, epochs=3, optimizer="adam:lr=0.002", out=HERE / "audit")
     print(found)
-    words = ["apply", str(HERE / "audit"), "--accept-above", "0.8", "--out", str(corrected), "--link", "hard"]
-    subprocess.run([sys.executable, "-m", "fedwinnow", *words], check=True)
+    # In a terminal: fedwinnow apply shapes-example/audit --accept-above 0.7 --out shapes-example/corrected --link hard
+    dispatch(["apply", str(HERE / "audit"), "--accept-above", "0.7", "--out", str(corrected), "--link", "hard"])
     before = {path.name: path.parent.name for path in pictures.glob("*/*.png")}
     after = {path.name: path.parent.name for path in corrected.glob("*/*.png")}
     moved = {name for name in before if before[name] != after[name]}

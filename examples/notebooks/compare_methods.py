@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Compare methods
 #
-# Three methods, two scenes, three seeds. At one seed every method meets the same scene and the same first weights, so the
-# differences can be compared in pairs. The settings are small: what you see is how it is done, not who wins.
+# Three methods, two scenes, three seeds. At one seed every method meets the same scene and the same first weights, so
+# the differences can be compared in pairs. The settings are small: what you see is how it is done, not who wins.
 
 # %%
 import fedwinnow
@@ -46,8 +46,8 @@ print(f"{len(swept.outcomes)} runs, {len(swept.failed)} failed")
 # %% [markdown]
 # ## The table
 #
-# Mean ± sample standard deviation over seeds. Bold only where a paired test, corrected over the comparisons, says that a
-# row is better than every other; ≈ where it cannot be told apart from the best.
+# Mean ± sample standard deviation over seeds. Bold only where a paired test, corrected over the comparisons, says that
+# a row is better than every other; ≈ where it cannot be told apart from the best.
 
 # %%
 print(swept.table(show="last10,auroc"))
