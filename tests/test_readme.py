@@ -44,6 +44,14 @@ def test_every_command_shown_works(document, tmp_path, monkeypatch, capsys):
         assert ended.value.code == 0, f"{line}\n{capsys.readouterr().err}"
 
 
+@pytest.mark.parametrize("name", ["index.md", "start.md"])
+def test_the_python_of_the_first_pages_works(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})
+    assert any(tmp_path.iterdir())
+
+
 def test_the_documents_show_commands():
     """Guards the test above: a changed way of writing blocks must not leave it with nothing to run."""
     assert len(commands(ROOT / "README.md")) >= 3
