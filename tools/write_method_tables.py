@@ -11,7 +11,8 @@ import statistics
 from pathlib import Path
 
 from fedwinnow import catalogue
-from fedwinnow.commands.methods import LEARNS, beyond_the_model
+from fedwinnow.commands.methods import beyond_the_model
+from fedwinnow.report.words import LEARNS
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "methods"

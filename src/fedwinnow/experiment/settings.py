@@ -6,9 +6,9 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from fedwinnow.errors import UsageError
+from fedwinnow.errors import UsageError, unknown
 from fedwinnow.federation.training import BatchNorm, Training, Views
 
 AMOUNT = "at least 0 and below 1 (a share), or a whole number of samples"
@@ -28,6 +28,35 @@ def is_amount(value: float) -> bool:
     return 0 <= value < 1 or (math.isfinite(value) and value == int(value) and value >= 1)
 
 
+class Settings(TypedDict, total=False):
+    """The keywords of `fedwinnow.run` and its kin, so that editors and type checkers know them."""
+
+    data: Any
+    clients: int
+    partition: Any
+    noise: Any
+    scene: str | Path | None
+    test: float
+    validation: float
+    trusted: float
+    public: Any
+    method: Any
+    model: Any
+    participation: float
+    rounds: int
+    epochs: int
+    batch_size: int
+    optimizer: Any
+    views: Views
+    clip: float | None
+    drop_last: bool
+    batch_norm: BatchNorm
+    mixed_precision: bool
+    eval_every: int
+    memorisation_every: int
+    seed: int
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One experiment. Two runs with equal experiments give equal results, bit for bit on a CPU."""
@@ -36,7 +65,7 @@ class Experiment:
     clients: int = 20
     partition: Any = "iid"
     noise: Any = None
-    scene: Path | None = None  # a saved scene instead of data, clients, partition and noise
+    scene: str | Path | None = None  # a saved scene instead of data, clients, partition and noise
     test: float = 0.2
     validation: float = 0.0
     trusted: float = 0.0  # below 1 a share of the test part, else so many of its samples
@@ -80,3 +109,12 @@ class Experiment:
         """The settings of local training."""
         names = {field.name for field in dataclasses.fields(Training)}
         return Training(**{name: getattr(self, name) for name in names - {"optimizer"}}, optimizer=str(self.optimizer))
+
+
+def experiment_of(settings: Settings) -> Experiment:
+    """The experiment that these keywords describe; a misspelt one is told apart from those that exist."""
+    known = {field.name for field in dataclasses.fields(Experiment)}
+    for name in settings:
+        if name not in known:
+            raise unknown("setting", name, known)
+    return Experiment(**settings)
