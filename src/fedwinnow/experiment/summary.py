@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from fedwinnow.data.dataset import Dataset
+from fedwinnow.experiment.evaluation import SCORES
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.federation.method import Method
 from fedwinnow.methods.find import OWN_METHOD
-from fedwinnow.metrics.evaluation import SCORES
 from fedwinnow.options import Part
 from fedwinnow.randomness import Floats
 from fedwinnow.scene.files import or_null

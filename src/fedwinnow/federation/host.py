@@ -223,7 +223,10 @@ class Host:
         return client
 
     def recited(self, task: Task, reply: Payload) -> Payload:
-        """What the global and the trained model say about the site's samples: for measuring a simulation only."""
+        """What the global and the trained model say about the site's samples, and the latter about the test part.
+
+        For measuring a simulation only.
+        """
         every = self.setup.memorisation_every
         both = isinstance(reply, dict) and "weights" in reply and "weights" in task.payload
         if not every or task.round % every or not both or self.pooled:
@@ -233,7 +236,10 @@ class Host:
         by_global = client.predict().argmax(1).cpu()
         client.model.own_statistics = None  # the trained model comes with its own
         client.model.load(reply)
-        return {"global_predicted": by_global, "local_predicted": client.predict().argmax(1).cpu()}
+        said = {"global_predicted": by_global, "local_predicted": client.predict().argmax(1).cpu()}
+        if "test" in self.parts:
+            said["local_tested"] = self.logits(client.model, self.parts["test"], 0, len(self.parts["test"])).argmax(1)
+        return said
 
     @property
     def pooled(self) -> bool:
