@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.audits import LEARNING_RATE, MOMENTUM, NOISES, SCENES, experiment, flags, keep, spread
+from benchmarks.audits import MOMENTUM, NOISES, SCENES, experiment, flags, keep, spread
 from benchmarks.results import machine
 from fedwinnow.auditing.training import find_judgement, prepare_audit, train_and_judge
 from fedwinnow.data.tensors import InputStep
@@ -75,10 +75,9 @@ def compare(chosen: argparse.Namespace, scene: str, seed: int) -> dict[str, dict
         ours = train_and_judge(stage, Path(folder), judgement, Manner(checkpoint_every=1000)).score
     wrong = stage.scene.wrong
     assert wrong is not None
-    epochs = chosen.rounds * chosen.epochs
     holdings = stage.scene.holdings
-    alone = np.concatenate([suspicion(stage, holdings.of(site), epochs) for site in range(holdings.clients)])
-    pooled = suspicion(stage, slice(0, len(wrong)), epochs)
+    alone = np.concatenate([suspicion(stage, holdings.of(site), chosen) for site in range(holdings.clients)])
+    pooled = suspicion(stage, slice(0, len(wrong)), chosen)
     named = {f"audit ({chosen.judgement})": ours, "cleanlab, each site alone": alone, "cleanlab, pooled": pooled}
     return {
         who: {
@@ -97,7 +96,7 @@ def precision_at_errors(score: Floats, wrong: np.ndarray) -> float:
     return float(wrong[np.argsort(-score, kind="stable")[:count]].mean())
 
 
-def suspicion(stage: Stage, mine: slice, epochs: int) -> Floats:
+def suspicion(stage: Stage, mine: slice, chosen: argparse.Namespace) -> Floats:
     """cleanlab's label quality, turned round, from out-of-sample probabilities of a model of these samples alone."""
     from cleanlab.rank import get_label_quality_scores
 
@@ -109,20 +108,20 @@ def suspicion(stage: Stage, mine: slice, epochs: int) -> Floats:
     fold = permutation(stage.experiment.seed, "folds", len(given)) % FOLDS
     for number in range(FOLDS):
         rest, held = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        probabilities[held] = trained(stage, rows[rest], given[rest], rows[held], epochs)
+        probabilities[held] = trained(stage, rows[rest], given[rest], rows[held], chosen)
     return -np.asarray(get_label_quality_scores(given, probabilities, method="self_confidence"), np.float64)
 
 
-def trained(stage: Stage, rows: Integers, labels: Integers, held: Integers, epochs: int) -> Floats:
+def trained(stage: Stage, rows: Integers, labels: Integers, held: Integers, chosen: argparse.Namespace) -> Floats:
     """Probabilities for held-out samples, from a plain loop with the model and the optimiser of the audit."""
     dataset = stage.scene.dataset
     step = InputStep(dataset.kind, dataset.mean, dataset.std, "cpu")
     module = make_model(stage.experiment.model, Shape.of(dataset), stage.experiment.seed)
-    optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    optimizer = torch.optim.SGD(module.parameters(), lr=chosen.learning_rate, momentum=MOMENTUM)
     x, y = step(torch.from_numpy(dataset.train.features.take(rows))), torch.from_numpy(labels)
     generator = torch.Generator().manual_seed(stage.experiment.seed)
     module.train()
-    for _ in range(epochs):
+    for _ in range(chosen.rounds * chosen.epochs):
         for batch in torch.randperm(len(y), generator=generator).split(stage.experiment.batch_size):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(module(x[batch]), y[batch]).backward()

@@ -15,7 +15,7 @@ NOISES = {
     "uniform": "uniform:share=0.5,low=0.2,high=0.3",
     "pair": "uniform:share=0.5,low=0.2,high=0.3,flip=pair",
 }
-LEARNING_RATE, MOMENTUM = 0.03, 0.9
+MOMENTUM = 0.9
 
 
 def flags(program: str, description: str | None) -> argparse.ArgumentParser:
@@ -23,11 +23,12 @@ def flags(program: str, description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{program}", description=description)
     parser.add_argument("--data", default="fashion-mnist")
     parser.add_argument("--model", default="mlp")
-    parser.add_argument("--train", type=int, default=3000)
+    parser.add_argument("--train", type=int, default=3000, help="training samples; 0: all that the data has")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--learning-rate", type=float, default=0.03)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--csv", type=Path, help="a file that gets a line per measurement, added at its end")
     return parser
@@ -38,7 +39,8 @@ def experiment(
 ) -> Experiment:
     """The training of an audit on one of the scenes."""
     return Experiment(
-        data=f"{chosen.data}:train={chosen.train},test=500",
+        data=f"{chosen.data}:train={chosen.train},test=500" if chosen.train else chosen.data,
+        test=0.0,
         clients=chosen.clients,
         partition=SCENES[scene],
         noise=noise,
@@ -48,7 +50,7 @@ def experiment(
         epochs=chosen.epochs,
         batch_size=chosen.batch_size,
         participation=1.0,
-        optimizer=f"sgd:lr={LEARNING_RATE},momentum={MOMENTUM}",
+        optimizer=f"sgd:lr={chosen.learning_rate},momentum={MOMENTUM}",
         eval_every=1000,
         seed=seed,
     )
@@ -68,4 +70,6 @@ def keep(path: Path | None, line: dict[str, Any]) -> None:
 
 def spread(values: list[float]) -> str:
     """The mean, and the sample deviation where there are several."""
+    if not values:
+        return "–"
     return f"{mean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")

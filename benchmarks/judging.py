@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from benchmarks.audits import NOISES, SCENES, experiment, flags
+from benchmarks.audits import NOISES, SCENES, experiment, flags, keep
 from benchmarks.results import machine
 from fedwinnow.auditing.training import ask, find_judgement, parts_of, prepare_audit
 from fedwinnow.experiment.play import Manner, play_stage
@@ -78,16 +78,17 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["fedavg"])
     parser.add_argument("--judgements", nargs="+", default=list(JUDGEMENTS))
     parser.add_argument("--noises", nargs="+", default=list(NOISES), choices=NOISES)
+    parser.add_argument("--scenes", nargs="+", default=list(SCENES), choices=SCENES)
     chosen = parser.parse_args()
     print(f"Machine: {machine()}.\nSettings: {vars(chosen)}\n", flush=True)
     cells: dict[tuple[str, str], list[str]] = defaultdict(list)
     sums: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     columns = []
-    for scene in SCENES:
+    for scene in chosen.scenes:
         for noise in chosen.noises:
             columns.append(f"{scene}, {noise}")
             for method in chosen.methods:
-                for spec, pair in measure(chosen, method, scene, NOISES[noise]).items():
+                for spec, pair in measure(chosen, method, scene, noise).items():
                     cells[method, spec].append(f"{pair[0]:.3f} / {pair[1]:.3f}")
                     sums[method, spec].append(pair)
                     print(f"<!-- {columns[-1]}: {method} {spec} {cells[method, spec][-1]} -->", flush=True)
@@ -108,8 +109,10 @@ def measure(chosen: argparse.Namespace, method: str, scene: str, noise: str) -> 
             judgement = find_judgement(spec)
             groups[judgement.prior, judgement.federations].append(spec)
         for specs in groups.values():
-            for spec, pair in trained_once(experiment(chosen, scene, noise, method, seed), specs).items():
+            for spec, pair in trained_once(experiment(chosen, scene, NOISES[noise], method, seed), specs).items():
                 found[spec].append(pair)
+                known = {"data": chosen.data, "scene": scene, "noise": noise, "method": method, "judgement": spec}
+                keep(chosen.csv, {**known, "seed": seed, "auroc": pair[0], "average_precision": pair[1]})
     return {spec: (mean(p[0] for p in pairs), mean(p[1] for p in pairs)) for spec, pairs in found.items()}
 
 

@@ -174,8 +174,9 @@ def show_self_test(test: dict[str, Any] | None, console: Console) -> None:
         console.print(f"self-test: too few samples to judge ({test['planted']} planted labels); p_wrong is a guess")
     else:
         console.print(
-            f"self-test: {test['found']} of {test['planted']} planted wrong labels found, {percent(test['precision'])} "
-            f"of the calls right, p_wrong off by {percent(test['calibration_error'])} on average"
+            f"self-test: {test['found']} of {test['planted']} planted wrong labels found, "
+            f"{percent(test['precision'])} of the calls on the data itself expected to be right, "
+            f"p_wrong off by {percent(test['calibration_error'])} on average"
         )
 
 
