@@ -6,10 +6,11 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_type_hints
 
 from fedwinnow.errors import UsageError, unknown
 from fedwinnow.federation.training import BatchNorm, Training, Views
+from fedwinnow.options import convert
 
 AMOUNT = "at least 0 and below 1 (a share), or a whole number of samples"
 
@@ -87,6 +88,9 @@ class Experiment:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name, hint in get_type_hints(Experiment).items():
+            if hint is not Any:  # a part, which says itself what it is
+                convert(flag_of(name), getattr(self, name), hint)
         allowed = {
             "clients": (self.clients >= 1, "1 or more"),
             "participation": (0 < self.participation <= 1, "above 0 and at most 1"),
@@ -102,13 +106,17 @@ class Experiment:
         }
         for name, (good, words) in allowed.items():
             if not good:
-                flag = name.replace("_", "-")
-                raise UsageError(f"--{flag} {getattr(self, name)} was given; allowed: {words}.")
+                raise UsageError(f"{flag_of(name)} {getattr(self, name)} was given; allowed: {words}.")
 
     def training(self) -> Training:
         """The settings of local training."""
         names = {field.name for field in dataclasses.fields(Training)}
         return Training(**{name: getattr(self, name) for name in names - {"optimizer"}}, optimizer=str(self.optimizer))
+
+
+def flag_of(name: str) -> str:
+    """A setting as the command line writes it."""
+    return f"--{name.replace('_', '-')}"
 
 
 def experiment_of(settings: Settings) -> Experiment:
