@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedwinnow.backends.backend import Backend
 from fedwinnow.backends.choose import make_backend
 from fedwinnow.device import choose_device
 from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError
@@ -64,6 +65,7 @@ class Manner:
     checkpoint_every: int = 1
     faults: Faults = dataclasses.field(default_factory=Faults)
     judgement: str | Part = ""  # what the sites keep in mind for an audit
+    reach: Callable[[Host], Backend] | None = None  # a way to the clients that `backend` names but cannot make
 
     def __post_init__(self) -> None:
         if self.checkpoint_every < 1:
@@ -132,13 +134,15 @@ class Player:
         self.federation = Federation(
             stage.method,
             self.server,
-            make_backend(manner.backend, host),
+            make_backend(manner.backend, host) if manner.reach is None else manner.reach(host),
             memory,
             ledger,
             stage.site_names,
             manner.faults,
         )
-        self.evaluation = Evaluation(stage.scene, stage.labels, stage.sites.holdings, stage.places)
+        self.evaluation = Evaluation(
+            stage.scene, stage.labels, stage.sites.holdings, stage.places, simulated=stage.simulated
+        )
 
     def play(self) -> dict[str, Any]:
         """All rounds that are left, then the summary; an interruption saves what is done."""
