@@ -22,7 +22,7 @@ SETTINGS = {"rounds": 4, "epochs": 1, "participation": 0.7}
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("scene")
-    Scene.make("digits:train=240", clients=6, noise="symmetric:rate=0.3", seed=1).save(folder)
+    Scene.make("digits:train=240", clients=6, noise="constant:rate=0.3", seed=1).save(folder)
     return folder
 
 

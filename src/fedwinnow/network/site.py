@@ -149,7 +149,7 @@ class Site:
         """Write into the site's own ledger what is about to leave; what cannot be written down does not leave."""
         folder = self.folder if run is None else self.place(run)
         exposes = {} if method is None else method.exposes
-        line = {
+        line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             **{key: facts[key] for key in ("kind", "ask", "round", "exchange") if key in facts},
             "said": said,
