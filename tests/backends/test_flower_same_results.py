@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from over_network import Cast, free_port
 
 import fedwinnow
 from fedwinnow.scene.scene import Scene
+from over_network import Cast, free_port
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install 'fedwinnow[flower]'")
 

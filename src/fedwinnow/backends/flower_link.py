@@ -7,10 +7,12 @@ process; it never runs code that was sent to it, and nothing here ends the proce
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
 import secrets
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -22,11 +24,13 @@ from fedwinnow.network.keys import ServerFiles, SiteFiles
 from fedwinnow.network.site import Site
 
 SUITABLE = "1.41"
+SCRATCH = tempfile.TemporaryDirectory(prefix="fedwinnow-flower-")  # goes with the process; Flower would use the home
 for _name, _value in {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "FLWR_LOG_LEVEL": "WARNING",
+    "FLWR_HOME": SCRATCH.name,
 }.items():
     os.environ.setdefault(_name, _value)  # before Flower is imported: it looks at them once
 
@@ -259,6 +263,10 @@ class Away(Exception):
     """The coordinator cannot be reached now, or does not take us yet."""
 
 
+class Refused(Away):
+    """The coordinator was reached and said no."""
+
+
 class Visit:
     """A site's connection to the coordinator."""
 
@@ -266,7 +274,7 @@ class Visit:
         self.server = server
         private, public = load_pair(files)
         self.public = public_key_to_bytes(public)
-        self.register = files is None  # without keys of their own, sites are taken as they come
+        self.unknown = files is None  # without a key that the coordinator has, a site makes itself known
         interceptors = [
             RuntimeVersionHttpInterceptor(component_name="SuperNode"),
             NodeAuthHttpInterceptor(private, public),
@@ -285,15 +293,16 @@ class Visit:
                     f"--tls: the certificate of {self.server} is not signed by this site's ca.crt, or not for this "
                     f"name ({problem}). Use the folder that the coordinator made, and the name it was made for."
                 ) from None
-            raise Away(f"no answer from {self.server} ({problem or type(problem).__name__})") from None
+            hint = "; a coordinator with --tls does not understand plain text" if self.unknown else ""
+            raise Away(f"no answer from {self.server} ({str(problem) or type(problem).__name__}){hint}") from None
         except httpx.HTTPStatusError as problem:
-            raise Away(refusal(problem.response)) from None
+            raise Refused(refusal(problem.response)) from None
 
     def enter(self) -> None:
         """Become a node of the coordinator's."""
-        if self.register:
-            self.call("RegisterNode", RegisterNodeFleetRequest(public_key=self.public))
-            self.register = False
+        if self.unknown:
+            with contextlib.suppress(Refused):  # known already, from before a connection broke
+                self.call("RegisterNode", RegisterNodeFleetRequest(public_key=self.public))
         got = self.call("ActivateNode", ActivateNodeRequest(public_key=self.public, heartbeat_interval=BEAT))
         self.node = Node(node_id=got.node_id)
 
@@ -375,13 +384,13 @@ def refusal(response: httpx.Response) -> str:
 
 def join(site: Site, server: str, files: SiteFiles | None, patience: float, poll: float = 0.1) -> None:
     """Answer until the run is over; a coordinator that is away is waited for."""
-    visit, away = Visit(server, files), None
+    visit, away, last = Visit(server, files), None, ""
     while True:
         stop = threading.Event()
         try:
             visit.enter()
             site.say(f"connected to {server} as {site.name}")
-            away = None
+            away, last = None, ""
             threading.Thread(target=visit.beat, args=(stop,), daemon=True).start()
             while not site.finished:
                 if not visit.one(site):
@@ -391,7 +400,9 @@ def join(site: Site, server: str, files: SiteFiles | None, patience: float, poll
             return
         except Away as problem:
             away = away or time.monotonic()
-            site.say(f"waiting: {problem}")
+            if str(problem) != last:  # not the same line every two seconds
+                last = str(problem)
+                site.say(f"waiting: {last}")
             if time.monotonic() - away > patience:
                 raise RunError(f"{server} was not reached within {patience:g} seconds: {problem}.") from None
             time.sleep(2.0)
