@@ -19,7 +19,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
-from fedwinnow.errors import RunError, UsageError
+from fedwinnow.errors import DataError, RunError, UsageError
 from fedwinnow.network.keys import ServerFiles, SiteFiles
 from fedwinnow.network.site import Site
 
@@ -358,7 +358,10 @@ class Visit:
 
 def answered(site: Site, message: Message) -> Message:
     """The reply to a message, on any link."""
-    facts, payload = from_records(message.content)
+    try:
+        facts, payload = from_records(message.content)
+    except DataError as problem:
+        return Message(to_records({"error": str(problem)}, {}, {}), reply_to=message)
     said, sent = site.answer(facts, payload)
     return Message(to_records(said, sent, {}), reply_to=message)
 

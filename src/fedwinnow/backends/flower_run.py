@@ -23,6 +23,7 @@ from fedwinnow.network.real_sites import real_stage, task_data
 from fedwinnow.store import RunFolder
 
 LOOK = 0.2  # seconds between two looks for sites
+LARGEST = 10**9  # samples of one site: above that a claim is a mistake, and the coordinator would run out of memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +55,7 @@ def coordinate(
         else:
             own = task_data(load(experiment.data))
             roster = gather(grid, {"kind": "hello", "task": task_of(own)}, terms)
-            samples = {facts["site"]: int(facts["samples"]) for facts in roster.known.values()}
-            stage = real_stage(experiment, own, samples)
+            stage = real_stage(experiment, own, samples_of(roster))
         return play_over(roster, stage, folder, manner, terms, watchers)
 
 
@@ -74,6 +74,17 @@ def gather(grid: Grid, hello: dict[str, Any], terms: Terms) -> Roster:
         if time.monotonic() > until:
             raise RunError(f"only {len(there)} of {terms.sites} sites came within {terms.patience:g} seconds.")
         time.sleep(LOOK)
+
+
+def samples_of(roster: Roster) -> dict[str, int]:
+    """How many samples each site says it has."""
+    for facts in roster.known.values():
+        if not isinstance(facts.get("samples"), int) or not 0 < facts["samples"] < LARGEST:
+            raise DataError(
+                f"site {facts['site']} does not say how many samples it has ({facts.get('samples')!r}). Sites join "
+                f"this run with --data; --scene is for a coordinator with --scene."
+            )
+    return {facts["site"]: facts["samples"] for facts in roster.known.values()}
 
 
 def check_shares(roster: Roster, stage: Stage) -> None:

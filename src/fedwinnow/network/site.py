@@ -80,7 +80,7 @@ class Site:
             return {"error": told}, {}
         if not task.measures:
             prune(host.memory.folder, task)
-            if (problem := problem_with(answer.reply, host.method.exposes)) is not None and "finite" not in problem:
+            if (problem := problem_with(answer.reply, host.method.exposes)) is not None:
                 raise DataError(f"{problem}; nothing was sent")
         said = {
             "client": task.client,
