@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -65,4 +66,12 @@ class Cast:
             assert self.processes[name].poll() is None or words in self.said(name), (
                 f"{name} ended without saying {words!r}; it said:\n{self.said(name)}"
             )
+            time.sleep(0.05)
+
+    def wait_until(self, happened: Callable[[], bool], what: str, name: str, seconds: float = SECONDS) -> None:
+        """Wait until something has happened while a process lives."""
+        until = time.monotonic() + seconds
+        while not happened():
+            assert time.monotonic() < until, f"{what} never came; {name} said:\n{self.said(name)}"
+            assert self.processes[name].poll() is None, f"{name} ended before {what}:\n{self.said(name)}"
             time.sleep(0.05)

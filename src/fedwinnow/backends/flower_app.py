@@ -15,12 +15,12 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedwinnow.backends.flower_records import from_records, to_records
 from fedwinnow.backends.flower_run import Terms, coordinate
-from fedwinnow.commands.join import Join
 from fedwinnow.commands.serve import Serve
 from fedwinnow.config import find_config, read_config
 from fedwinnow.errors import UsageError
 from fedwinnow.experiment.play import Manner
 from fedwinnow.federation.rounds import Faults
+from fedwinnow.network.holdings import holding_of
 from fedwinnow.network.site import Site
 
 server_app = ServerApp()
@@ -53,6 +53,6 @@ def train(message: Message, context: Context) -> Message:
 @functools.lru_cache(maxsize=4)
 def site_of(data: str, scene: str, clients: str, name: str, folder: str, node: int) -> Site:
     """The site of a node, kept where Flower keeps the process."""
-    join = Join(data=data or None, scene=Path(scene) if scene else None, clients=clients or None)
+    holding = holding_of(data or None, Path(scene) if scene else None, clients or None, None)
     named = name or f"node-{node}"
-    return Site(named, join.holding(), Path(folder or f"sites/{named}"), print)
+    return Site(named, holding, Path(folder or f"sites/{named}"), print)

@@ -6,14 +6,10 @@ import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedwinnow.commands.common import Flags
 from fedwinnow.commands.network import refuse_unless_protected, tell, with_flower
 from fedwinnow.errors import UsageError
-
-if TYPE_CHECKING:
-    from fedwinnow.network.site import Holding
 
 
 @dataclass
@@ -47,12 +43,11 @@ class Join(Flags):
 
     def run(self) -> int:
         """Answer until the run is over."""
+        from fedwinnow.network.holdings import holding_of
         from fedwinnow.network.keys import SiteFiles
         from fedwinnow.network.site import Site
         from fedwinnow.store import RunFolder
 
-        if (self.data is None) == (self.scene is None):
-            raise UsageError("give --data or --scene, one of them.")
         if not re.fullmatch(r"[^\s:/]+:\d{1,5}", self.server):
             raise UsageError(f"--server {self.server} was given; allowed: host:port, for example hospital.org:8443.")
         refuse_unless_protected(self.tls, self.insecure, self.say)
@@ -60,7 +55,7 @@ class Join(Flags):
             from fedwinnow.backends import flower_link
         files = None if self.tls is None else SiteFiles(self.tls)
         name = self.name or (self.tls.resolve().name if self.tls else socket.gethostname())
-        holding = self.holding()
+        holding = holding_of(self.data, self.scene, self.clients, self.device)
         folder = self.out or Path("sites") / name
         with RunFolder(folder).locked():
             site = Site(name, holding, folder, self.say)
@@ -73,26 +68,6 @@ class Join(Flags):
         self.emit({"folder": str(folder), "site": name})
         return 0
 
-    def holding(self) -> Holding:
-        """The data that is here, read and checked before anybody is told of it."""
-        from fedwinnow.data.load import load
-        from fedwinnow.network.holdings import OwnData, SceneShare
-
-        if self.scene is not None:
-            return SceneShare(self.scene, numbers_in(self.clients), self.device)
-        return OwnData(load(self.data or ""), self.device)
-
     def say(self, text: str) -> None:
         """A line for the operator."""
         tell(text, quiet=self.quiet)
-
-
-def numbers_in(text: str | None) -> tuple[int, ...]:
-    """0-2,5 as numbers; none for nothing."""
-    numbers: list[int] = []
-    for piece in (text or "").split(",") if text else []:
-        found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", piece)
-        if found is None or int(found[2] or found[1]) < int(found[1]):
-            raise UsageError(f"--clients {text} was given; allowed: numbers and ranges such as 0-49 or 0,2,5-9.")
-        numbers += range(int(found[1]), int(found[2] or found[1]) + 1)
-    return tuple(sorted(set(numbers)))

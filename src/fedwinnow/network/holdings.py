@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.load import load
 from fedwinnow.device import choose_device
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.prepare import Stage, prepare, setup_of
@@ -117,3 +119,25 @@ class OwnData:
         from fedwinnow.network.own_audit import write_own_audit
 
         write_own_audit(name, self.dataset, self.labels(run["task"]), run, verdict, folder)
+
+
+def holding_of(data: str | None, scene: Path | None, clients: str | None, device: str | None) -> OwnData | SceneShare:
+    """The data that is here, read and checked before anybody is told of it."""
+    if (data is None) == (scene is None):
+        raise UsageError("give --data or --scene, one of them.")
+    if scene is not None:
+        return SceneShare(scene, numbers_in(clients), device)
+    if clients is not None:
+        raise UsageError(f"--clients {clients} was given with --data; allowed: with --scene.")
+    return OwnData(load(data or ""), device)
+
+
+def numbers_in(text: str | None) -> tuple[int, ...]:
+    """0-2,5 as numbers; none for nothing."""
+    numbers: list[int] = []
+    for piece in (text or "").split(",") if text else []:
+        found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", piece)
+        if found is None or int(found[2] or found[1]) < int(found[1]):
+            raise UsageError(f"--clients {text} was given; allowed: numbers and ranges such as 0-49 or 0,2,5-9.")
+        numbers += range(int(found[1]), int(found[2] or found[1]) + 1)
+    return tuple(sorted(set(numbers)))
