@@ -25,7 +25,8 @@ COLUMNS = (
     "memorised",
     "realised_rate",
     "quality_correlation",
-    "noisy_clients_found",
+    "noisy_clients_recall",
+    "noisy_clients_precision",
     "forward_samples",
     "backward_samples",
     "bytes_up",
@@ -84,7 +85,8 @@ def line(path: Path) -> dict[str, str] | None:
         "memorised": (summary["memorisation"] or {}).get("memorised"),
         "realised_rate": summary["scene"]["realised_rate"],
         "quality_correlation": quality.get("pearson"),
-        "noisy_clients_found": clients.get("recall"),
+        "noisy_clients_recall": clients.get("recall"),
+        "noisy_clients_precision": clients.get("precision"),
     }
     return {
         "scene": run.parent.name,

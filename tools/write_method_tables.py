@@ -55,21 +55,20 @@ def overview_row(entry: catalogue.Entry) -> list[str]:
     return [linked, entry.summary, beyond_the_model(entry)]
 
 
-def measured(file: str, scene: str, balanced: str = "") -> str:
+def measured(file: str, scene: str) -> str:
     """The figures of one scene: mean and sample standard deviation over seeds, and the gain over FedAvg, paired."""
     with (ROOT / "results" / f"{file}.csv").open(newline="", encoding="utf-8") as lines:
         runs = [run for run in csv.DictReader(lines) if run["scene"] == scene]
-    percent = {"last10_balanced": "last-10 balanced", **PERCENT} if balanced else PERCENT
-    main = next(iter(percent))
-    usual = {run["seed"]: float(run[main]) for run in runs if run["method"] == "fedavg"}
+    usual = {run["seed"]: float(run["last10"]) for run in runs if run["method"] == "fedavg"}
     rows = []
     for method in dict.fromkeys(run["method"] for run in runs):
         mine = [run for run in runs if run["method"] == method]
-        gains = [float(run[main]) - usual[run["seed"]] for run in mine if run["seed"] in usual and method != "fedavg"]
-        cells = [spread([float(run[name]) for run in mine], 100, 1) for name in percent]
+        paired = [run for run in mine if run["seed"] in usual and method != "fedavg"]
+        gains = [float(run["last10"]) - usual[run["seed"]] for run in paired]
+        cells = [spread([float(run[name]) for run in mine], 100, 1) for name in PERCENT]
         cells += [spread([float(run[name]) for run in mine if run[name]], 1, 3) for name in SHARES]
         rows.append([f"`{method}`", *cells, spread(gains, 100, 1, "+"), str(len(mine))])
-    return markdown(["method", *percent.values(), *SHARES.values(), "over FedAvg", "seeds"], rows)
+    return markdown(["method", *PERCENT.values(), *SHARES.values(), "over FedAvg", "seeds"], rows)
 
 
 def spread(values: list[float], times: float, digits: int, sign: str = "") -> str:

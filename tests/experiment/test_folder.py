@@ -22,6 +22,7 @@ from remembering import REMEMBERING, At, command, interrupt
 from stages import TINY
 
 FILES = {
+    "verdicts.npz",
     "config.toml",
     "environment.json",
     "scene.npz",

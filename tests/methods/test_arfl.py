@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from by_hand import one_server
@@ -131,6 +131,7 @@ def test_sizes_count_only_where_asked_for(tmp_path):
     assert merged(tmp_path, Arfl(by_size=True), *models, samples=samples).weights["weights"].item() == 3
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=9), st.randoms())
 def test_the_order_of_the_clients_does_not_matter(values, luck):
     shuffled = list(range(len(values)))

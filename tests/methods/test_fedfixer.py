@@ -10,6 +10,7 @@ import torch
 
 from by_hand import identity, one_client
 from fedwinnow.api import run
+from fedwinnow.errors import RunError
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.methods.fedfixer import FedFixer, sieve
 from fedwinnow.models.choose import make_model
@@ -47,6 +48,13 @@ def test_the_sieve_by_hand():
     assert sieve(logits, labels).tolist() == pytest.approx([-1, 1, 0])
     assert sieve(logits, labels).tolist() == pytest.approx((losses - losses.mean()).tolist(), abs=1e-6)
     assert FedFixer().clean(logits, labels).tolist() == [True, False, False]
+
+
+def test_where_a_model_is_sure_every_other_label_is_sieved_out():
+    # The second logit is above the mean of the three; next to a sure answer its label is wrong all the same.
+    logits, labels = torch.tensor([[3.0, 2.0, 0.0]] * 3), torch.tensor([0, 1, 2])
+    assert FedFixer().clean(logits, labels).tolist() == [True, True, False]
+    assert FedFixer().clean(20 * logits, labels).tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -167,6 +175,12 @@ def test_the_distance_regulariser_by_hand():
     pull = -0.1 * 2.0 * (identity(scale=2.0)["weights"] - identity()["weights"])
     assert torch.allclose(both[2.0][1] - both[0.0][1], pull, atol=1e-6)
     assert torch.equal(both[2.0][0], both[0.0][0])
+
+
+def test_an_own_model_that_breaks_is_named():
+    client = a_client(lr=1e30, epochs=4)
+    with pytest.raises(RunError, match="lower lambda_d"):
+        FedFixer(select="small_loss", lambda_d=1e30).train(client, identity())
 
 
 def test_one_model_alone_picks_for_itself():

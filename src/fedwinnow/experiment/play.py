@@ -26,7 +26,6 @@ from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.rounds import Faults, Federation, Tally
 from fedwinnow.federation.server import Server
-from fedwinnow.metrics.defined import mean_of
 from fedwinnow.metrics.evaluation import Evaluation
 from fedwinnow.models.shape import Shape
 from fedwinnow.options import Part
@@ -225,7 +224,6 @@ class Player:
             **measured,
             **self.evaluation.remarks(tally),
             **({} if quality is None else {"quality_correlation": quality["pearson"]}),
-            **({"stability": mean_of(tally.distances)} if tally.distances else {}),
             "bytes_up": tally.bytes_up,
             "bytes_down": tally.bytes_down,
             "forward_samples": tally.forward_samples,
@@ -277,9 +275,8 @@ class Player:
         }
         save_arrays(self.stage.scene, self.folder.path)
         summary = summarise(self.stage, self.folder.rounds(), self.costs, "finished", final)
-        self.folder.write_text(
-            "clients.csv", clients_table(self.stage, self.evaluation.estimated_rates(p_wrong), self.folder.rounds())
-        )
+        rates = self.evaluation.estimated_rates(p_wrong)
+        self.folder.write_text("clients.csv", clients_table(self.stage, rates, self.folder.rounds()))
         self.folder.write_json("ledger.json", self.federation.ledger.as_json())
         self.folder.write_json("summary.json", summary)
         write_report(self.folder)

@@ -22,10 +22,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from fedwinnow.errors import RunError
 from fedwinnow.federation.client import Client, Step
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.method import Method, Verdict
-from fedwinnow.federation.payload import Payload
+from fedwinnow.federation.payload import Payload, is_finite
 from fedwinnow.federation.server import Server
 from fedwinnow.options import option
 from fedwinnow.parts.proximal import distance_to
@@ -99,7 +100,10 @@ class FedFixer(Method):
             return lambda: step() if learned[number] else None
 
         client.fit(objective, rows=rows_of_epoch, model=tuple(models), around=where_learned)
-        client.state |= models[-1].payload(PERSONAL) if self.dual else {}
+        if self.dual:
+            client.state |= models[-1].payload(PERSONAL)
+            if not is_finite(models[-1].weights):
+                raise RunError("its own model is no longer finite; lower lambda_d or the learning rate.")
         if not early:
             client.note(selected=masks[-1])
         return self.reply(client)
@@ -123,7 +127,7 @@ class FedFixer(Method):
         frequency = client.class_counts / len(client)
         beta = self.beta * (client.round / client.rounds if self.rising_beta else 1.0)
         beta = min(beta, 0.5 / float(frequency.max()))  # else a frequent label would be learned the wrong way round
-        expected = -((logits.softmax(1) + FLOOR).log() * frequency).sum(1)
+        expected = (every_loss(logits) * frequency).sum(1)
         return self.criterion(logits, y, client.class_counts) - beta * expected
 
     def clean(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -144,6 +148,14 @@ class FedFixer(Method):
         return Verdict(p_wrong, torch.stack([logits.softmax(1) for logits in answers]).mean(0).argmax(1))
 
 
+def every_loss(logits: Tensor) -> Tensor:
+    """CE(f(x), c) for all labels c, none larger than that of the floor."""
+    return -(logits.softmax(1) + FLOOR).log()
+
+
 def sieve(logits: Tensor, labels: Tensor) -> Tensor:
-    """CE(f(x), y) minus its mean over all labels; CR is on both sides of the comparison and falls out."""
-    return logits.mean(1) - logits.gather(1, labels.unsqueeze(1)).squeeze(1)
+    """CE(f(x), y) minus its mean over all labels; CR is on both sides of the comparison and falls out.
+
+    The floor counts: where a model is sure, all other labels are equally bad, and so worse than the mean.
+    """
+    return sample_losses(logits, labels) - every_loss(logits).mean(1)

@@ -75,7 +75,7 @@ class Evaluation:
         for client, notes in tally.notes.items():
             for name, value in notes.items():
                 said.setdefault(name, {})[client] = value.numpy()
-        row: dict[str, Any] = {}
+        row: dict[str, Any] = {"stability": mean_of(tally.distances)} if tally.distances else {}
         if "selected" in said:
             row |= self.selection(said["selected"])
         if "pseudo_labels" in said:
