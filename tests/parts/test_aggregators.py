@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from fedwinnow import catalogue
@@ -12,6 +12,7 @@ from fedwinnow.errors import RunError, UsageError
 from fedwinnow.parts.aggregate import PIECE, middle_mean
 
 RULES = sorted(catalogue.entries("aggregators"))
+PATIENT = settings(max_examples=40, deadline=None)
 
 
 def merged(spec: str, models: list[list[float]], weights: list[float] | None = None, **more) -> list[float]:
@@ -125,6 +126,7 @@ populations = some.lists(some.tuples(number, number, some.integers(1, 50)), min_
 
 
 @pytest.mark.parametrize("rule", sorted(set(RULES) - {"krum", "multi_krum"}))
+@PATIENT
 @given(rows=populations, luck=some.randoms(use_true_random=False))
 def test_the_order_of_clients_does_not_matter(rule, rows, luck):
     def made(rows):
@@ -136,6 +138,7 @@ def test_the_order_of_clients_does_not_matter(rule, rows, luck):
 
 
 @pytest.mark.parametrize("rule", ["krum", "multi_krum"])
+@PATIENT
 @given(seed=some.integers(0, 10_000), count=some.integers(3, 12))
 def test_the_order_does_not_matter_where_no_two_models_are_equally_good(rule, seed, count):
     generator = torch.Generator().manual_seed(seed)
@@ -145,6 +148,7 @@ def test_the_order_does_not_matter_where_no_two_models_are_equally_good(rule, se
 
 
 @pytest.mark.parametrize("rule", RULES)
+@PATIENT
 @given(value=number, weights=some.lists(some.floats(0.01, 1e4), min_size=1, max_size=9))
 def test_equal_models_give_exactly_that_model(rule, value, weights):
     model = torch.tensor([value, 1 / 3]).tolist()
@@ -152,6 +156,7 @@ def test_equal_models_give_exactly_that_model(rule, value, weights):
 
 
 @pytest.mark.parametrize("rule", RULES)
+@PATIENT
 @given(rows=populations)
 def test_the_result_lies_within_the_models(rule, rows):
     """For norm clipping: within the models and where they started."""
@@ -166,6 +171,7 @@ def test_the_result_lies_within_the_models(rule, rows):
 @pytest.mark.parametrize(
     "rule", ["median", "trimmed_mean:share=0.4", "krum", "multi_krum", "geometric_median:steps=99"]
 )
+@PATIENT
 @given(far=some.floats(1e3, 1e6, width=32), good=some.lists(some.floats(-1, 1, width=32), min_size=4, max_size=4))
 def test_one_outlier_hardly_moves_a_robust_rule(rule, far, good):
     models = [[value] for value in good]
@@ -173,16 +179,19 @@ def test_one_outlier_hardly_moves_a_robust_rule(rule, far, good):
     assert -1.1 <= value <= 1.1
 
 
+@PATIENT
 @given(far=some.floats(1e3, 1e6, width=32))
 def test_how_far_an_outlier_is_makes_no_difference_to_the_median(far):
     assert merged("median", [[0.0], [1.0], [far]]) == [1.0]
 
 
+@PATIENT
 @given(far=some.floats(10, 1e6, width=32))
 def test_norm_clipping_bounds_what_one_client_can_do(far):
     assert abs(merged("norm_clipping:limit=1", [[0.0], [0.0], [far]])[0]) <= 1 / 3 + 1e-6
 
 
+@PATIENT
 @given(seed=some.integers(0, 1000))
 def test_krum_picks_from_the_cluster(seed):
     generator = torch.Generator().manual_seed(seed)
