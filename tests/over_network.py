@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
 
-SECONDS = 240.0  # nothing may take longer, or it hangs
+from fedwinnow.backends.crew import spawning
+
+SECONDS = 300.0  # nothing may take longer, or it hangs
+LOOK = 0.05
+
+# A process that has imported everything once; the others are forked from it, because the imports take seconds each.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(
+    ["fedwinnow.backends.flower_link", "fedwinnow.backends.flower_run", "tyro", "rich.progress"]
+)
 
 
 def free_port() -> int:
@@ -20,11 +29,22 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
+def act(words: list[str], log: str, folder: str) -> None:
+    """A process: `fedwinnow ...`, with what it says in a file."""
+    from fedwinnow.cli import main
+
+    with open(log, "ab", buffering=0) as stream:
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+    os.chdir(folder)
+    main(words)
+
+
 class Cast:
     """Processes that end with the test, and what each of them said."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.processes = folder, dict[str, subprocess.Popen[bytes]]()
+        self.folder, self.processes = folder, dict[str, BaseProcess]()
         folder.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self) -> Cast:
@@ -34,44 +54,48 @@ class Cast:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for process in self.processes.values():
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            process.kill()
+            process.join()
 
-    def start(self, name: str, *words: object) -> subprocess.Popen[bytes]:
-        """Start `fedwinnow ...`; what it says goes to a file."""
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "FLWR_HOME": str(self.folder)}
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "fedwinnow", *map(str, words)], stdout=log, stderr=log, env=environment
-            )
-        return self.processes[name]
+    def start(self, name: str, *words: object) -> BaseProcess:
+        """Start `fedwinnow ...` in the folder of the cast."""
+        log = self.folder / f"{name}.log"
+        log.touch()
+        process = CONTEXT.Process(target=act, args=([str(word) for word in words], str(log), str(self.folder)))
+        with spawning():
+            process.start()
+        self.processes[name] = process
+        return process
+
+    def kill(self, name: str) -> None:
+        """End a process as a power cut would."""
+        self.processes[name].kill()
+        self.processes[name].join()
 
     def said(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(encoding="utf-8")
 
     def ended(self, name: str, code: int = 0, seconds: float = SECONDS) -> None:
         """Wait for the end of a process, and look at its exit code."""
-        try:
-            found = self.processes[name].wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{name} hangs; it said:\n{self.said(name)}") from None
-        assert found == code, f"{name} ended with {found}; it said:\n{self.said(name)}"
+        self.processes[name].join(seconds)
+        found = self.processes[name].exitcode
+        assert found is not None, f"{name} hangs; it said:\n{self.everything()}"
+        assert found == code, f"{name} ended with {found}; it said:\n{self.everything()}"
+
+    def everything(self) -> str:
+        return "\n".join(f"--- {name}\n{self.said(name)}" for name in self.processes)
 
     def wait_for(self, name: str, words: str, seconds: float = SECONDS) -> None:
         """Wait until a process has said something."""
-        until = time.monotonic() + seconds
-        while words not in self.said(name):
-            assert time.monotonic() < until, f"{name} never said {words!r}; it said:\n{self.said(name)}"
-            assert self.processes[name].poll() is None or words in self.said(name), (
-                f"{name} ended without saying {words!r}; it said:\n{self.said(name)}"
-            )
-            time.sleep(0.05)
+        self.wait_until(lambda: words in self.said(name), repr(words), name, seconds)
 
     def wait_until(self, happened: Callable[[], bool], what: str, name: str, seconds: float = SECONDS) -> None:
         """Wait until something has happened while a process lives."""
         until = time.monotonic() + seconds
-        while not happened():
-            assert time.monotonic() < until, f"{what} never came; {name} said:\n{self.said(name)}"
-            assert self.processes[name].poll() is None, f"{name} ended before {what}:\n{self.said(name)}"
-            time.sleep(0.05)
+        while True:
+            alive = self.processes[name].is_alive()  # before the look: it may do it as its last act
+            if happened():
+                return
+            assert alive, f"{name} ended before {what}:\n{self.everything()}"
+            assert time.monotonic() < until, f"{what} never came:\n{self.everything()}"
+            time.sleep(LOOK)

@@ -54,6 +54,9 @@ def exchange(
         arrived = list(grid.pull_messages(list(under_way))) if under_way else []
         for message in arrived:
             letter, _ = under_way.pop(message.metadata.reply_to_message_id)
+            for name, (other, _) in under_way.items():
+                if other.node == letter.node:  # it was waiting for this one: its time begins now
+                    under_way[name] = other, time.monotonic() + timeout
             yield letter, Lost(reason_of(message)) if message.has_error() else message.content
         now = time.monotonic()
         for name in [name for name, (_, until) in under_way.items() if until < now]:
@@ -78,7 +81,7 @@ def post(
             if node not in there:
                 yield letter, Lost("the site is not connected")
                 continue
-            message = Message(letter.content, dst_node_id=node, message_type="train", ttl=timeout)
+            message = Message(letter.content, dst_node_id=node, message_type="train", ttl=AHEAD * timeout)
             name = next(iter(grid.push_messages([message])), "")
             if name:
                 under_way[name] = letter, time.monotonic() + timeout

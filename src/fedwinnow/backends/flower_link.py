@@ -3,97 +3,79 @@
 The coordinator runs Flower's link in a thread and lets nobody reach more of it than the sites' interface: Flower
 serves its control interface, which has no login, on the same port. A site pulls, answers and pushes in its own
 process; it never runs code that was sent to it, and nothing here ends the process or signals it.
+`network.quiet.prepare` must be called before this file is imported: Flower looks at its settings only then.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import re
 import secrets
-import tempfile
 import threading
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any
 
-from fedwinnow.errors import DataError, RunError, UsageError
-from fedwinnow.network.keys import ServerFiles, SiteFiles
-from fedwinnow.network.site import Site
-
-SUITABLE = "1.41"
-SCRATCH = tempfile.TemporaryDirectory(prefix="fedwinnow-flower-")  # goes with the process; Flower would use the home
-for _name, _value in {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "FLWR_LOG_LEVEL": "WARNING",
-    "FLWR_HOME": SCRATCH.name,
-}.items():
-    os.environ.setdefault(_name, _value)  # before Flower is imported: it looks at them once
-
-if not version("flwr").startswith(SUITABLE + "."):
-    raise UsageError(
-        f"Flower {version('flwr')} is installed; serve and join need {SUITABLE}.*, because they use parts of it that "
-        f"may change with any version: pip install 'flwr=={SUITABLE}.*'. The Flower app works with others too."
-    )
-
-import httpx  # noqa: E402
-import uvicorn  # noqa: E402
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key  # noqa: E402
-from flwr.app import Message  # noqa: E402
-from flwr.app.message import remove_content_from_message  # noqa: E402
-from flwr.common.constant import (  # noqa: E402
+import httpx
+import uvicorn
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from flwr.app import Message
+from flwr.app.message import remove_content_from_message
+from flwr.common.constant import (
     HEARTBEAT_DEFAULT_INTERVAL,
+    HEARTBEAT_MIN_INTERVAL,
     NOOP_ACCOUNT_NAME,
     NOOP_FLWR_AID,
     SUPERLINK_NODE_ID,
 )
-from flwr.common.serde import message_from_proto, message_to_proto  # noqa: E402
-from flwr.proto.fleet_pb2 import (  # noqa: E402
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
     DeactivateNodeRequest,
     PullMessagesRequest,
     PushMessagesRequest,
     RegisterNodeFleetRequest,
 )
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest  # noqa: E402
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest  # noqa: E402
-from flwr.proto.node_pb2 import Node  # noqa: E402
-from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType  # noqa: E402
-from flwr.supercore.inflatable.inflatable_object import (  # noqa: E402
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
+from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_tree,
     iterate_object_tree,
     no_object_id_recompute,
 )
-from flwr.supercore.inflatable.inflatable_protobuf_utils import (  # noqa: E402
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_pull_object_fn_protobuf,
     make_push_object_fn_protobuf,
 )
-from flwr.supercore.inflatable.inflatable_utils import (  # noqa: E402
+from flwr.supercore.inflatable.inflatable_utils import (
     inflate_object_from_contents,
     pull_objects,
     push_objects,
 )
-from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor  # noqa: E402
-from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes  # noqa: E402
-from flwr.supercore.servicer.runtime import runtime_handlers as core_handlers  # noqa: E402
-from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
-from flwr.superlink.cli.flower_superlink import SuperLinkLifespan  # noqa: E402
-from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin  # noqa: E402
-from flwr.superlink.grid import HttpGrid, http_grid  # noqa: E402
-from flwr.superlink.main import create_app  # noqa: E402
-from flwr.superlink.servicer.runtime import runtime_handlers as link_handlers  # noqa: E402
-from flwr.supernode.fleet_http_client import FleetHttpClient  # noqa: E402
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor  # noqa: E402
+from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
+from flwr.supercore.servicer.runtime import runtime_handlers as core_handlers
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
+from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin
+from flwr.superlink.grid import HttpGrid, http_grid
+from flwr.superlink.main import create_app
+from flwr.superlink.servicer.runtime import runtime_handlers as link_handlers
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedwinnow.backends.flower_records import from_records, to_records  # noqa: E402
+from fedwinnow.backends.flower_records import from_records, to_records
+from fedwinnow.errors import DataError, RunError, UsageError
+from fedwinnow.network.keys import ServerFiles, SiteFiles
+from fedwinnow.network.site import Site
 
-BEAT = 10.0  # seconds, the least that Flower allows; a dead site is noticed after two
 SOON = 0.02  # seconds until an object that is not there yet is looked for again
+POLL = 0.1  # seconds between two looks for a message
+AGAIN = 2.0  # seconds between two attempts to reach a coordinator that is away
 http_grid.pull_objects = functools.partial(http_grid.pull_objects, initial_backoff=SOON)  # a whole second by default
 
 # --- the coordinator -----------------------------------------------------------------------------------------------
@@ -201,7 +183,7 @@ class Link:
 
     def keep_alive(self, task: int) -> None:
         """Flower ends runs that do not say from time to time that they are there."""
-        while not self.stop.wait(BEAT):
+        while not self.stop.wait(HEARTBEAT_MIN_INTERVAL):
             self.state.acknowledge_task_heartbeat(task)
 
     def name_of(self, node: int) -> str | None:
@@ -270,8 +252,8 @@ class Refused(Away):
 class Visit:
     """A site's connection to the coordinator."""
 
-    def __init__(self, server: str, files: SiteFiles | None) -> None:
-        self.server = server
+    def __init__(self, server: str, files: SiteFiles | None, heartbeat: float) -> None:
+        self.server, self.heartbeat = server, heartbeat
         private, public = load_pair(files)
         self.public = public_key_to_bytes(public)
         self.unknown = files is None  # without a key that the coordinator has, a site makes itself known
@@ -303,16 +285,15 @@ class Visit:
         if self.unknown:
             with contextlib.suppress(Refused):  # known already, from before a connection broke
                 self.call("RegisterNode", RegisterNodeFleetRequest(public_key=self.public))
-        got = self.call("ActivateNode", ActivateNodeRequest(public_key=self.public, heartbeat_interval=BEAT))
+        got = self.call("ActivateNode", ActivateNodeRequest(public_key=self.public, heartbeat_interval=self.heartbeat))
         self.node = Node(node_id=got.node_id)
 
     def beat(self, stop: threading.Event) -> None:
         """Say from time to time that we are there, also while a client trains."""
-        while not stop.wait(BEAT / 2):
-            try:
-                self.call("SendNodeHeartbeat", SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=BEAT))
-            except (Away, UsageError):
-                continue  # the main loop meets the same trouble and says so
+        sign = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=self.heartbeat)
+        while not stop.wait(self.heartbeat / 5):  # more often than need be: on a busy machine some come too late
+            with contextlib.suppress(Away, UsageError):  # the main loop meets the same trouble and says so
+                self.call("SendNodeHeartbeat", sign)
 
     def one(self, site: Site) -> bool:
         """Answer one message, where there is one."""
@@ -350,10 +331,8 @@ class Visit:
 
     def leave(self) -> None:
         """Say goodbye, so that the coordinator need not wait for the next heartbeat."""
-        try:
+        with contextlib.suppress(Away, UsageError):
             self.call("DeactivateNode", DeactivateNodeRequest(node_id=self.node.node_id))
-        except (Away, UsageError):
-            return
 
 
 def answered(site: Site, message: Message) -> Message:
@@ -385,31 +364,36 @@ def refusal(response: httpx.Response) -> str:
     return f"the coordinator answered {response.status_code} {text}"
 
 
-def join(site: Site, server: str, files: SiteFiles | None, patience: float, poll: float = 0.1) -> None:
+def join(site: Site, server: str, files: SiteFiles | None, patience: float, heartbeat: float) -> None:
     """Answer until the run is over; a coordinator that is away is waited for."""
-    visit, away, last = Visit(server, files), None, ""
-    while True:
-        stop = threading.Event()
+    visit = Visit(server, files, heartbeat)
+    away, last = time.monotonic(), ""
+    while not site.finished:
         try:
             visit.enter()
             site.say(f"connected to {server} as {site.name}")
-            away, last = None, ""
-            threading.Thread(target=visit.beat, args=(stop,), daemon=True).start()
-            while not site.finished:
-                if not visit.one(site):
-                    time.sleep(poll)
-                if site.failure is not None:
-                    raise site.failure
-            return
+            stay(visit, site)
         except Away as problem:
-            away = away or time.monotonic()
+            if visit.node.node_id:
+                away, visit.node = time.monotonic(), Node()
             if str(problem) != last:  # not the same line every two seconds
                 last = str(problem)
                 site.say(f"waiting: {last}")
             if time.monotonic() - away > patience:
                 raise RunError(f"{server} was not reached within {patience:g} seconds: {problem}.") from None
-            time.sleep(2.0)
-        finally:
-            stop.set()
-            if visit.node.node_id:
-                visit.leave()
+            time.sleep(AGAIN)
+
+
+def stay(visit: Visit, site: Site) -> None:
+    """Answer until the run is over or the coordinator is gone."""
+    stop = threading.Event()
+    threading.Thread(target=visit.beat, args=(stop,), daemon=True).start()
+    try:
+        while not site.finished:
+            if not visit.one(site):
+                time.sleep(POLL)
+            if site.failure is not None:
+                raise site.failure
+    finally:
+        stop.set()
+        visit.leave()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedwinnow.commands.common import Flags
-from fedwinnow.commands.network import refuse_unless_protected, tell, with_flower
+from fedwinnow.commands.network import refuse_unless_protected, tell
 from fedwinnow.errors import UsageError
 
 
@@ -40,19 +40,25 @@ class Join(Flags):
     """cpu, cuda, cuda:1, mps; none: the best there is."""
     patience: float = 600.0
     """Seconds to wait for a coordinator that cannot be reached."""
+    heartbeat: float = 30.0
+    """Seconds; the coordinator holds this site for lost when it shows no sign of life for two of them."""
 
     def run(self) -> int:
         """Answer until the run is over."""
         from fedwinnow.network.holdings import holding_of
         from fedwinnow.network.keys import SiteFiles
+        from fedwinnow.network.quiet import prepare
         from fedwinnow.network.site import Site
         from fedwinnow.store import RunFolder
 
         if not re.fullmatch(r"[^\s:/]+:\d{1,5}", self.server):
             raise UsageError(f"--server {self.server} was given; allowed: host:port, for example hospital.org:8443.")
         refuse_unless_protected(self.tls, self.insecure, self.say)
-        with with_flower("join"):
-            from fedwinnow.backends import flower_link
+        if not 10 <= self.heartbeat <= 1800:
+            raise UsageError(f"--heartbeat {self.heartbeat:g} was given; allowed: 10 to 1800 seconds.")
+        prepare("join")
+        from fedwinnow.backends import flower_link
+
         files = None if self.tls is None else SiteFiles(self.tls)
         name = self.name or (self.tls.resolve().name if self.tls else socket.gethostname())
         holding = holding_of(self.data, self.scene, self.clients, self.device)
@@ -60,7 +66,7 @@ class Join(Flags):
         with RunFolder(folder).locked():
             site = Site(name, holding, folder, self.say)
             try:
-                flower_link.join(site, self.server, files, self.patience)
+                flower_link.join(site, self.server, files, self.patience, self.heartbeat)
             except KeyboardInterrupt:
                 self.say("interrupted; the same command takes part again")
                 return 130

@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
-from fedwinnow.errors import UsageError, missing_extra
-
-
-@contextmanager
-def with_flower(command: str) -> Iterator[None]:
-    """Import Flower, or say how to install it."""
-    try:
-        yield
-    except ImportError as problem:
-        if (problem.name or "").partition(".")[0] in ("flwr", "httpx", "uvicorn", "cryptography"):
-            raise missing_extra("flower", f"fedwinnow {command}") from None
-        raise
+from fedwinnow.errors import UsageError
 
 
 def refuse_unless_protected(tls: Path | None, insecure: bool, say: Callable[[str], None]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from fedwinnow.commands.network import refuse_unless_protected, tell, with_flower
+from fedwinnow.commands.network import refuse_unless_protected, tell
 from fedwinnow.commands.run import Run
 from fedwinnow.errors import UsageError
 
@@ -45,10 +45,12 @@ class Serve(Run):
 
     def run(self) -> int:
         """Open the link, wait for the sites, play."""
-        self.check()
-        with with_flower("serve"):
-            from fedwinnow.backends import flower_link
         from fedwinnow.network.keys import ServerFiles
+        from fedwinnow.network.quiet import prepare
+
+        self.check()
+        prepare("serve")
+        from fedwinnow.backends import flower_link
 
         files = None if self.tls is None else ServerFiles(self.tls)
         link = flower_link.Link(self.host, self.port, files, self.say)
