@@ -10,8 +10,13 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
+from typing import Any
+
+from torch import Tensor
 
 from fedwinnow.backends.crew import spawning
+from fedwinnow.federation.payload import Payload
+from fedwinnow.network.site import Letter, Site
 
 SECONDS = 300.0  # nothing may take longer, or it hangs
 LOOK = 0.05
@@ -29,15 +34,34 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def act(words: list[str], log: str, folder: str) -> None:
+def act(words: list[str], log: str, folder: str, tamper: str | None) -> None:
     """A process: `fedwinnow ...`, with what it says in a file."""
     from fedwinnow.cli import main
 
+    if tamper is not None:
+        cheat(TAMPERED[tamper])
     with open(log, "ab", buffering=0) as stream:
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)
     os.chdir(folder)
     main(words)
+
+
+TAMPERED: dict[str, Callable[[Tensor], Tensor]] = {
+    "nan": lambda weights: weights * float("nan"),
+    "shape": lambda weights: weights[:-1],
+}
+
+
+def cheat(change: Callable[[Tensor], Tensor]) -> None:
+    """Make the site of this process send other weights than it has found, past its own checks."""
+    honest = Site.answer
+
+    def answer(self: Site, facts: dict[str, Any], payload: Payload) -> Letter:
+        said, sent = honest(self, facts, payload)
+        return said, {key: change(value) if key == "reply.weights" else value for key, value in sent.items()}
+
+    Site.answer = answer  # type: ignore[method-assign]
 
 
 class Cast:
@@ -57,11 +81,11 @@ class Cast:
             process.kill()
             process.join()
 
-    def start(self, name: str, *words: object) -> BaseProcess:
+    def start(self, name: str, *words: object, tamper: str | None = None) -> BaseProcess:
         """Start `fedwinnow ...` in the folder of the cast."""
         log = self.folder / f"{name}.log"
         log.touch()
-        process = CONTEXT.Process(target=act, args=([str(word) for word in words], str(log), str(self.folder)))
+        process = CONTEXT.Process(target=act, args=([str(word) for word in words], str(log), str(self.folder), tamper))
         with spawning():
             process.start()
         self.processes[name] = process

@@ -40,6 +40,7 @@ COMMANDS = {
     "serve": ("fedwinnow.commands.serve:Serve", "the same run over a network: the coordinator"),
     "join": ("fedwinnow.commands.join:Join", "the same run over a network: a site, with its data or a scene's clients"),
     "certificates": ("fedwinnow.commands.certificates:Certificates", "keys for serve and join, for people without any"),
+    "schema": ("fedwinnow.commands.schema:Schema", "how a table becomes numbers, as a file for sites to share"),
     "data": ("fedwinnow.commands.parts:Data", "the data sources, with every option"),
     "partitions": ("fedwinnow.commands.parts:Partitions", "the partitions, with every option"),
     "noises": ("fedwinnow.commands.parts:Noises", "the noises (how wrong is each client), with every option"),

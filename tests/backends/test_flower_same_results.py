@@ -15,14 +15,14 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip ins
 from fedwinnow.network.keys import make_certificates
 
 METHODS = ["fedavg", "feddiv", "fednoro", "fedgr", "fedrn"]
-SHARES = {"site-a": "0-1", "site-b": "2,3", "site-c": "4-5"}
-SETTINGS = {"rounds": 4, "epochs": 1, "participation": 0.7}
+SHARES = {"site-a": "0-1", "site-b": "2", "site-c": "3"}
+SETTINGS = {"rounds": 3, "epochs": 1, "participation": 0.75, "model": "mlp:hidden=16"}
 
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("scene")
-    Scene.make("digits:train=240", clients=6, noise="constant:rate=0.3", seed=1).save(folder)
+    Scene.make("digits:train=200", clients=4, noise="constant:rate=0.3", seed=1).save(folder)
     return folder
 
 
@@ -35,22 +35,38 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_same_state_as_the_serial_run(method: str, scene: Path, keys: Path, tmp_path: Path) -> None:
-    fedwinnow.run(scene=scene, method=method, seed=1, out=tmp_path / "serial", **SETTINGS)
     port = free_port()
     flags = [word for key, value in SETTINGS.items() for word in (f"--{key}", value)]
-    with Cast(tmp_path / "logs") as cast:
+    with Cast(tmp_path) as cast:
         cast.start(
             *("serve", "serve", "--scene", scene, "--method", method, "--seed", 1, *flags, "--sites", 3),
-            *("--tls", keys, "--port", port, "--out", tmp_path / "network", "--on-client-error", "stop"),
+            *("--tls", keys, "--port", port, "--out", "network", "--on-client-error", "stop"),
         )
         for name, clients in SHARES.items():
             cast.start(
-                *(name, "join", "--server", f"127.0.0.1:{port}", "--tls", keys / name, "--scene", scene),
-                *("--clients", clients, "--out", tmp_path / name),
+                *(name, "join", "--server", f"localhost:{port}", "--tls", keys / name, "--scene", scene),
+                *("--clients", clients),
             )
+        fedwinnow.run(scene=scene, method=method, seed=1, out=tmp_path / "serial", **SETTINGS)
         for name in ("serve", *SHARES):
             cast.ended(name)
+    for name in ("state.safetensors", "ledger.json", "clients.csv"):
+        assert (tmp_path / "network" / name).read_bytes() == (tmp_path / "serial" / name).read_bytes()
+
+
+def test_plain_text_is_possible_for_those_who_ask_for_it_by_name(scene: Path, tmp_path: Path) -> None:
+    port = free_port()
+    flags = ("--scene", scene, "--model", "linear", "--rounds", 1, "--epochs", 1, "--sites", 2, "--insecure")
+    with Cast(tmp_path) as cast:
+        cast.start("serve", "serve", *flags, "--port", port, "--out", "network")
+        for name, clients in (("east", "0-2"), ("west", "3")):
+            more = ("--scene", scene, "--clients", clients, "--name", name)
+            cast.start(name, "join", "--server", f"localhost:{port}", "--insecure", *more)
+        for name in ("serve", "east", "west"):
+            cast.ended(name)
+            assert "travels as plain text" in cast.said(name)
+        assert "2 of 2 sites are there: east, west" in cast.said("serve")
+    settings = {"rounds": 1, "epochs": 1, "participation": 1, "model": "linear"}
+    fedwinnow.run(scene=scene, out=tmp_path / "serial", **settings)
     state = (tmp_path / "network" / "state.safetensors").read_bytes()
     assert state == (tmp_path / "serial" / "state.safetensors").read_bytes()
-    for name in ("ledger.json", "clients.csv"):
-        assert (tmp_path / "network" / name).read_text() == (tmp_path / "serial" / name).read_text()

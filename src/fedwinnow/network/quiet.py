@@ -27,7 +27,7 @@ def prepare(command: str) -> None:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "FLWR_LOG_LEVEL": "WARNING",
+        "FLWR_LOG_LEVEL": "CRITICAL",
         "FLWR_HOME": str(Path(tempfile.gettempdir()) / f"fedwinnow-flower-{os.getpid()}"),
     }
     for name, value in settings.items():
