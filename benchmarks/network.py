@@ -88,7 +88,7 @@ def reached(experiment: Experiment, folder: Path) -> Iterator[Flower]:
     stage = prepare(experiment)
     setup = setup_of(stage.experiment, "cpu")
     host = Host(stage.sites, stage.judged, stage.parts, stage.method, setup, Memory(folder / "memory"))
-    link = Link("127.0.0.1", port, ServerFiles(folder / "certs"))
+    link = Link("127.0.0.1", port, ServerFiles(folder / "certs"), 600.0, lambda text: None)
     join = [sys.executable, "-m", "fedwinnow", "join", "--server", f"localhost:{port}", "--scene", folder / "scene"]
     sites = [
         subprocess.Popen(

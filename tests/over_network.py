@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
@@ -39,10 +40,11 @@ def act(words: list[str], log: str, folder: str, tamper: str | None) -> None:
     from fedwinnow.cli import main
 
     if tamper is not None:
-        cheat(TAMPERED[tamper])
+        cheat(tamper)
     with open(log, "ab", buffering=0) as stream:
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, encoding="utf-8") for number in (1, 2))
     os.chdir(folder)
     main(words)
 
@@ -53,13 +55,18 @@ TAMPERED: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def cheat(change: Callable[[Tensor], Tensor]) -> None:
-    """Make the site of this process send other weights than it has found, past its own checks."""
+def cheat(how: str) -> None:
+    """Make the site of this process send other weights than it has found, past its own checks, or die sending them."""
+    from fedwinnow.backends import flower_link
+
     honest = Site.answer
 
     def answer(self: Site, facts: dict[str, Any], payload: Payload) -> Letter:
         said, sent = honest(self, facts, payload)
-        return said, {key: change(value) if key == "reply.weights" else value for key, value in sent.items()}
+        if how == "dies" and sent:  # the reply is announced by then, and what it is made of never follows
+            flower_link.push_objects = lambda *parts, **more: os._exit(9)
+            return said, sent
+        return said, {key: TAMPERED[how](value) if key == "reply.weights" else value for key, value in sent.items()}
 
     Site.answer = answer  # type: ignore[method-assign]
 

@@ -171,6 +171,16 @@ def test_a_model_that_is_not_a_number_or_has_another_shape_is_left_out(trial: Tr
     assert "has the shape" in row["dropped"]["client-2"]
 
 
+def test_a_site_that_dies_while_it_sends_is_left_out(trial: Trial) -> None:
+    trial.serve("--rounds", 2, "--timeout", 15)
+    for site in SITES:
+        trial.join(site, tamper="dies" if site == "site-b" else None)
+    trial.cast.ended("site-b", code=9)
+    trial.cast.ended("serve")
+    assert [row["participants"] for row in trial.rounds()] == [[0, 2], [0, 2]]
+    assert "client-1 was not told that the run is over" in trial.cast.said("serve")
+
+
 def test_strangers_are_refused_and_both_sides_say_why(trial: Trial, keys: Path) -> None:
     trial.serve("--rounds", 1)
     trial.cast.wait_for("serve", "listening")

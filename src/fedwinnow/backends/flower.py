@@ -19,7 +19,7 @@ from fedwinnow.federation.payload import Payload
 from fedwinnow.network.site import NOTES, REPLY
 
 AHEAD = 2  # messages under way per node: the next one is there when a site ends the one before
-POLL = 0.05  # seconds between two looks for replies
+SHORTEST, LONGEST = 0.05, 1.0  # seconds between two looks for a message
 PATIENCE_FOR_HELLO = 60.0  # seconds
 
 Packed = dict[int, tuple[Tensor, Array]]
@@ -41,14 +41,19 @@ class Lost:
     reason: str
 
 
-def exchange(
-    grid: Grid, letters: Sequence[Letter], timeout: float, poll: float = POLL
-) -> Iterator[tuple[Letter, RecordDict | Lost]]:
+def nap(since: float) -> float:
+    """Wait for the next look: a tenth of the time in which nothing came, so that looking costs next to nothing."""
+    time.sleep(min(max((time.monotonic() - since) / 10, SHORTEST), LONGEST))
+    return since
+
+
+def exchange(grid: Grid, letters: Sequence[Letter], timeout: float) -> Iterator[tuple[Letter, RecordDict | Lost]]:
     """Send letters, some at a time to each node, and give back what came of each, as it comes."""
     waiting: dict[int | None, deque[Letter]] = {}
     for letter in letters:
         waiting.setdefault(letter.node, deque()).append(letter)
     under_way: dict[str, tuple[Letter, float]] = {}
+    since = time.monotonic()
     while waiting or under_way:
         yield from post(grid, waiting, under_way, timeout)
         arrived = list(grid.pull_messages(list(under_way))) if under_way else []
@@ -61,8 +66,8 @@ def exchange(
         now = time.monotonic()
         for name in [name for name, (_, until) in under_way.items() if until < now]:
             yield under_way.pop(name)[0], Lost(f"no reply within {timeout:g} seconds")
-        if under_way and not arrived:
-            time.sleep(poll)
+        if arrived or under_way:
+            since = time.monotonic() if arrived else nap(since)
 
 
 def post(

@@ -52,6 +52,8 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_push_object_fn_protobuf,
 )
 from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    ObjectPushError,
     inflate_object_from_contents,
     pull_objects,
     push_objects,
@@ -68,15 +70,15 @@ from flwr.superlink.servicer.runtime import runtime_handlers as link_handlers
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from fedwinnow.backends.flower import nap
 from fedwinnow.backends.flower_records import from_records, to_records
 from fedwinnow.errors import DataError, RunError, UsageError
 from fedwinnow.network.keys import ServerFiles, SiteFiles
 from fedwinnow.network.site import Site
 
 SOON = 0.02  # seconds until an object that is not there yet is looked for again
-POLL = 0.1  # seconds between two looks for a message
+CLOSING = 5.0  # seconds for the link to close
 AGAIN = 2.0  # seconds between two attempts to reach a coordinator that is away
-http_grid.pull_objects = functools.partial(http_grid.pull_objects, initial_backoff=SOON)  # a whole second by default
 
 # --- the coordinator -----------------------------------------------------------------------------------------------
 
@@ -122,8 +124,10 @@ class Link:
     """Flower's link in a thread of this process, and a grid to it."""
 
     def __init__(
-        self, host: str, port: int, files: ServerFiles | None, say: Callable[[str], None] = lambda text: None
+        self, host: str, port: int, files: ServerFiles | None, timeout: float, say: Callable[[str], None]
     ) -> None:
+        # By default it looks again after a whole second, and waits two hours for a site that dies while it sends.
+        http_grid.pull_objects = functools.partial(pull_objects, initial_backoff=SOON, backoff_cap=1, max_time=timeout)
         self.stop = threading.Event()
         self.names: dict[int, str] = {}
         self.said: set[str] = set()
@@ -140,14 +144,12 @@ class Link:
     def started(self, host: str, port: int, files: ServerFiles | None) -> uvicorn.Server:
         """Listen, in a thread."""
         tls = {} if files is None else {"ssl_certfile": str(files.certificate), "ssl_keyfile": str(files.key)}
-        settings = uvicorn.Config(
-            FleetOnly(self.app, self.once), host=host, port=port, log_level="error", access_log=False, **tls
-        )
-        server = uvicorn.Server(settings)
-        thread = threading.Thread(target=run_quietly, args=(server,), daemon=True)
-        thread.start()
+        guarded = FleetOnly(self.app, self.once)
+        server = uvicorn.Server(uvicorn.Config(guarded, host, port, log_level="critical", access_log=False, **tls))
+        self.thread = threading.Thread(target=run_quietly, args=(server,), daemon=True)
+        self.thread.start()
         while not server.started:
-            if not thread.is_alive():
+            if not self.thread.is_alive():
                 raise UsageError(f"--port {port}: cannot listen on {host}:{port}. Is another program using it?")
             time.sleep(0.02)
         return server
@@ -194,20 +196,13 @@ class Link:
         """Stop listening."""
         self.stop.set()
         self.server.should_exit = True
-        for _ in range(100):
-            if not self.server.started:
-                return
-            time.sleep(0.02)
+        self.thread.join(CLOSING)
 
 
 def run_quietly(server: uvicorn.Server) -> None:
     """uvicorn ends its thread by SystemExit when a port is taken."""
-    try:
+    with contextlib.suppress(SystemExit):
         server.run()
-    except SystemExit:
-        return
-    finally:
-        server.started = False
 
 
 def config_of(host: str, port: int, files: ServerFiles | None) -> SuperLinkLifespanConfig:
@@ -275,7 +270,8 @@ class Visit:
                     f"--tls: the certificate of {self.server} is not signed by this site's ca.crt, or not for this "
                     f"name ({problem}). Use the folder that the coordinator made, and the name it was made for."
                 ) from None
-            hint = "; a coordinator with --tls does not understand plain text" if self.unknown else ""
+            reached = self.unknown and not isinstance(problem, httpx.ConnectError)
+            hint = "; a coordinator with --tls does not understand plain text" if reached else ""
             raise Away(f"no answer from {self.server} ({str(problem) or type(problem).__name__}){hint}") from None
         except httpx.HTTPStatusError as problem:
             raise Refused(refusal(problem.response)) from None
@@ -302,7 +298,7 @@ class Visit:
             return False
         head, tree = message_from_proto(got.messages_list[0]), got.message_object_trees[0]
         run, name = head.metadata.run_id, head.metadata.message_id
-        pull = make_pull_object_fn_protobuf(lambda request: self.call("PullObject", request), self.node, run)
+        pull = make_pull_object_fn_protobuf(functools.partial(self.call, "PullObject"), self.node, run)
         contents = pull_objects([part.object_id for part in iterate_object_tree(tree)], pull, initial_backoff=SOON)
         received = ConfirmMessageReceivedRequest(node=self.node, run_id=run, message_object_id=name)
         self.call("ConfirmMessageReceived", received)
@@ -323,11 +319,9 @@ class Visit:
                 clientapp_runtime_list=[time.monotonic() - began],
             )
             result = self.call("PushMessages", request)
-            push = make_push_object_fn_protobuf(
-                lambda part: self.call("PushObject", part), self.node, run, result.session_id
-            )
-            parts = get_all_nested_objects(reply)
-            push_objects(parts, push_object_fn=push, object_ids_to_push=set(result.objects_to_push))
+            give = functools.partial(self.call, "PushObject")
+            push = make_push_object_fn_protobuf(give, self.node, run, result.session_id)
+            push_objects(get_all_nested_objects(reply), push, object_ids_to_push=set(result.objects_to_push))
 
     def leave(self) -> None:
         """Say goodbye, so that the coordinator need not wait for the next heartbeat."""
@@ -388,10 +382,13 @@ def stay(visit: Visit, site: Site) -> None:
     """Answer until the run is over or the coordinator is gone."""
     stop = threading.Event()
     threading.Thread(target=visit.beat, args=(stop,), daemon=True).start()
+    since = time.monotonic()
     try:
         while not site.finished:
-            if not visit.one(site):
-                time.sleep(POLL)
+            try:
+                since = time.monotonic() if visit.one(site) else nap(since)
+            except (ObjectPullError, ObjectPushError) as problem:
+                site.say(f"a message was given up on its way ({problem})")
             if site.failure is not None:
                 raise site.failure
     finally:

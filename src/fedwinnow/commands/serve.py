@@ -53,7 +53,7 @@ class Serve(Run):
         from fedwinnow.backends import flower_link
 
         files = None if self.tls is None else ServerFiles(self.tls)
-        link = flower_link.Link(self.host, self.port, files, self.say)
+        link = flower_link.Link(self.host, self.port, files, self.timeout, self.say)
         try:
             self.say(f"listening on {self.host}:{self.port}{'' if files else ', insecure'}")
             return self.play(link)
