@@ -17,6 +17,7 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip ins
 
 from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
 
 from fedwinnow.backends.flower_app import client_app, server_app
 
@@ -32,6 +33,7 @@ class Room(Grid):
             for node, config in nodes.items()
         }
         self.replies: dict[str, Message] = {}
+        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1  # as Flower does before an app starts
 
     def set_run(self, run: Any) -> None:
         raise NotImplementedError

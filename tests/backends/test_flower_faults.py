@@ -168,6 +168,7 @@ def test_a_model_that_is_not_a_number_or_has_another_shape_is_left_out(trial: Tr
     (row,) = trial.rounds()
     assert row["participants"] == [0]
     assert "not finite" in row["dropped"]["client-1"]
+    assert "round 1: client-1 was left out: 'weights' in its reply is not finite" in trial.cast.said("serve")
     assert "has the shape" in row["dropped"]["client-2"]
 
 

@@ -365,6 +365,7 @@ def join(site: Site, server: str, files: SiteFiles | None, patience: float, hear
     while not site.finished:
         try:
             visit.enter()
+            last = ""
             site.say(f"connected to {server} as {site.name}")
             stay(visit, site)
         except Away as problem:

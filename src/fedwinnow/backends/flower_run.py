@@ -42,6 +42,17 @@ class Terms:
                 raise UsageError(f"--{flag} {value} was given; allowed: above 0.")
 
 
+@dataclasses.dataclass
+class Herald(Watcher):
+    """Tells the operator at once who was left out of a round, and why."""
+
+    say: Callable[[str], None]
+
+    def round(self, row: dict[str, Any]) -> None:
+        for site, reason in row["dropped"].items():
+            self.say(f"round {row['round']}: {site} was left out: {reason}")
+
+
 def coordinate(
     grid: Grid, experiment: Experiment, out: Path, manner: Manner, terms: Terms, watchers: tuple[Watcher, ...] = ()
 ) -> dict[str, Any]:
@@ -113,7 +124,8 @@ def play_over(
 
     config = config_of(stage)
     folder.check(config, stage.scene.hash, resume=manner.resume)
-    player = Player(stage, folder, dataclasses.replace(manner, backend="flower", reach=reach), watchers)
+    over_network = dataclasses.replace(manner, backend="flower", reach=reach)
+    player = Player(stage, folder, over_network, (*watchers, Herald(terms.say)))
     folder.take(config)
     summary = player.play()
     server, memory = player.server, player.federation.memory
