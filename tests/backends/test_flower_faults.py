@@ -188,7 +188,7 @@ def test_strangers_are_refused_and_both_sides_say_why(trial: Trial, keys: Path) 
     flags = ("--scene", trial.scene, "--clients", 0, "--patience", 3, "--server", f"localhost:{trial.port}")
     trial.cast.start("rogue", "join", *flags, "--tls", keys / "rogue")
     trial.cast.start("plain", "join", *flags, "--insecure")
-    trial.cast.start("wary", "join", *flags, "--tls", keys / "others" / "rogue")
+    trial.cast.start("wary", "join", *flags, "--tls", keys / "others" / "rogue", "--name", "wary")
     trial.cast.ended("rogue", code=4)
     assert "does not know this site's key" in trial.cast.said("rogue")
     trial.cast.wait_for("serve", "was refused (no key that is known here")
@@ -206,14 +206,13 @@ def test_strangers_are_refused_and_both_sides_say_why(trial: Trial, keys: Path) 
 
 
 def test_a_model_of_45_megabytes(trial: Trial, tmp_path: Path) -> None:
-    model = "mlp:hidden=3330,layers=2"
+    Scene.make("digits:train=20", clients=1).save(tmp_path / "one")
+    trial.scene, model = tmp_path / "one", "mlp:hidden=3330,layers=2"
     trial.serve("--model", model, "--rounds", 1, sites=1)
-    clients = ("--scene", trial.scene, "--clients", "0-2")
-    folder = trial.keys / "ours" / "site-a"
-    trial.cast.start("site-a", "join", "--server", f"localhost:{trial.port}", "--tls", folder, *clients)
-    fedwinnow.run(scene=trial.scene, rounds=1, participation=1, out=tmp_path / "serial", **SETTINGS | {"model": model})
+    trial.join("site-a")
     trial.cast.ended("serve")
     trial.cast.ended("site-a")
-    assert trial.rounds()[0]["bytes_up"] > 3 * 45e6
+    assert trial.rounds()[0]["bytes_up"] > 45e6
+    fedwinnow.run(scene=trial.scene, rounds=1, out=tmp_path / "serial", **SETTINGS | {"model": model})
     state = (tmp_path / "run" / "state.safetensors").read_bytes()
     assert state == (tmp_path / "serial" / "state.safetensors").read_bytes()
