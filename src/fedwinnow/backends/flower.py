@@ -21,6 +21,7 @@ from fedwinnow.network.site import NOTES, REPLY
 AHEAD = 2  # messages under way per node: the next one is there when a site ends the one before
 SHORTEST, LONGEST = 0.05, 1.0  # seconds between two looks for a message
 PATIENCE_FOR_HELLO = 60.0  # seconds
+ASKED_AGAIN = 3.0  # seconds until a site that cannot take part is asked again
 
 Packed = dict[int, tuple[Tensor, Array]]
 
@@ -109,13 +110,13 @@ class Roster:
     ) -> None:
         self.grid, self.hello, self.names, self.say = grid, hello, names, say
         self.known: dict[int, dict[str, Any]] = {}  # node -> what it said of itself
-        self.refused: dict[int, str] = {}
+        self.refused: dict[int, tuple[str, float]] = {}  # why, and when it may be asked again
 
     def refresh(self) -> None:
-        """Ask nodes that nobody has spoken to yet who they are."""
-        there = list(self.grid.get_node_ids())
-        self.refused = {node: reason for node, reason in self.refused.items() if node in there}
-        new = [node for node in there if node not in self.known and node not in self.refused]
+        """Ask nodes that nobody has spoken to yet who they are; one that was refused may have been corrected."""
+        now = time.monotonic()
+        patient = [node for node, (_, until) in self.refused.items() if until > now]
+        new = [node for node in self.grid.get_node_ids() if node not in self.known and node not in patient]
         letters = [Letter(place, node, to_records(self.hello, {}, {})) for place, node in enumerate(new)]
         for letter, outcome in exchange(self.grid, letters, PATIENCE_FOR_HELLO):
             if isinstance(outcome, Lost):
@@ -131,8 +132,10 @@ class Roster:
             facts = {"error": str(problem)}
         name = self.names(node) or str(facts.get("site", node))
         if "error" in facts:
-            self.refused[node] = str(facts["error"])
-            self.say(f"site {name} cannot take part: {facts['error']}")
+            reason, (before, _) = str(facts["error"]), self.refused.get(node, ("", 0.0))
+            self.refused[node] = reason, time.monotonic() + ASKED_AGAIN
+            if reason != before:
+                self.say(f"site {name} cannot take part: {reason}")
             return
         for other in [other for other, said in self.known.items() if said["site"] == name]:
             del self.known[other]  # the same site, back under another number of Flower's
