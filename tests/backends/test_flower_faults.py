@@ -201,7 +201,7 @@ def test_strangers_are_refused_and_both_sides_say_why(trial: Trial, keys: Path) 
         with pytest.raises(urllib.error.HTTPError) as refusal:
             urllib.request.urlopen(f"https://localhost:{trial.port}{path}", b"", 60, context=trusting)
         assert refusal.value.code == 404
-    trial.cast.wait_for("serve", "a request for /docs was refused")
+    trial.cast.wait_for("serve", "a request for '/docs' was refused")
     assert "sites are there: none yet" in trial.cast.said("serve")
 
 

@@ -77,6 +77,7 @@ from fedwinnow.network.keys import ServerFiles, SiteFiles
 from fedwinnow.network.site import Site
 
 SOON = 0.02  # seconds until an object that is not there yet is looked for again
+MOST_SAID = 100  # different things about strangers: nobody from outside can fill a log
 CLOSING = 5.0  # seconds for the link to close
 AGAIN = 2.0  # seconds between two attempts to reach a coordinator that is away
 
@@ -91,7 +92,7 @@ class FleetOnly:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and not scope["path"].startswith(("/v1/fleet/", "/health")):
-            self.refused(f"a request for {scope['path'][:80]} was refused: only sites may talk to this port")
+            self.refused(f"a request for {scope['path'][:80]!r} was refused: only sites may talk to this port")
             await send({"type": "http.response.start", "status": 404, "headers": []})
             await send({"type": "http.response.body", "body": b""})
             return
@@ -156,7 +157,7 @@ class Link:
 
     def once(self, text: str) -> None:
         """Tell the operator, but not the same thing every two seconds."""
-        if text not in self.said:
+        if text not in self.said and len(self.said) < MOST_SAID:
             self.said.add(text)
             self.say(text)
 
