@@ -202,11 +202,11 @@ def test_strangers_are_refused_and_both_sides_say_why(trial: Trial, keys: Path) 
             urllib.request.urlopen(f"https://localhost:{trial.port}{path}", b"", 60, context=trusting)
         assert refusal.value.code == 404
     trial.cast.wait_for("serve", "a request for '/docs' was refused")
-    assert "sites are there: none yet" in trial.cast.said("serve")
+    trial.cast.wait_for("serve", "0 of 3 sites are there: none yet")
 
 
 def test_a_model_of_45_megabytes(trial: Trial, tmp_path: Path) -> None:
-    Scene.make("digits:train=20", clients=1).save(tmp_path / "one")
+    Scene.make("digits:train=60", clients=1).save(tmp_path / "one")
     trial.scene, model = tmp_path / "one", "mlp:hidden=3330,layers=2"
     trial.serve("--model", model, "--rounds", 1, sites=1)
     trial.join("site-a")
