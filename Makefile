@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: setup demo test lint check bench docs clean
+.PHONY: setup demo test lint check bench pages docs clean
 
 setup: $(READY)
 
@@ -28,6 +28,12 @@ check: lint test
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+# The pages and tables that are written from the source text; tests say when one is out of date.
+pages: $(READY)
+	$(BIN)/python tools/write_method_tables.py
+	$(BIN)/python tools/write_reference.py
+	$(BIN)/python tools/draw_rooms.py
 
 docs: $(READY) .venv/docs-ready
 	$(BIN)/mkdocs build --strict

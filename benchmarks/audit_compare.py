@@ -1,6 +1,6 @@
 """The audit against confident learning (cleanlab, extra `audit-compare`): alone at each site, and on pooled data.
 
-    python -m benchmarks.audit_compare [--data fashion-mnist] [--train 3000] [--rounds 15]
+    python -m benchmarks.audit_compare [--data fashion-mnist] [--train 3000] [--seeds 0 1 2] [--csv results/audit.csv]
 
 cleanlab gets out-of-sample probabilities from cross-validation with the same model, optimiser and number of epochs.
 Pooling the data is what sites may not do; that line is what there is to be reached.
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.audits import LEARNING_RATE, MOMENTUM, NOISES, SCENES, experiment, flags
+from benchmarks.audits import MOMENTUM, NOISES, SCENES, experiment, flags, keep, spread
 from benchmarks.results import machine
 from fedwinnow.auditing.training import find_judgement, prepare_audit, train_and_judge
 from fedwinnow.data.tensors import InputStep
@@ -39,11 +39,23 @@ def main() -> None:
     chosen = parser.parse_args()
     check_cleanlab()
     print(f"Machine: {machine()}.\nSettings: {vars(chosen)}\n")
-    print("| scene | wrong | who | AUROC | average precision | precision at the number of errors |")
-    print("|---|---:|---|---:|---:|---:|", flush=True)
+    print("| scene | who | wrong | AUROC | average precision | precision at the number of errors |")
+    print("|---|---|---:|---:|---:|---:|", flush=True)
     for name in chosen.scenes:
-        for line in compare(chosen, name):
-            print(line, flush=True)
+        found: dict[str, list[dict[str, float]]] = {}
+        for seed in chosen.seeds:
+            for who, figures in compare(chosen, name, seed).items():
+                found.setdefault(who, []).append(figures)
+                keep(chosen.csv, {**described(chosen, name, seed), "who": who, **figures})
+        for who, runs in found.items():
+            cells = (spread([run[figure] for run in runs]) for figure in runs[0])
+            print(f"| {name} | {who} | " + " | ".join(cells) + " |", flush=True)
+
+
+def described(chosen: argparse.Namespace, scene: str, seed: int) -> dict[str, object]:
+    """What was measured, for a line of a file."""
+    names = ("data", "model", "train", "clients", "rounds", "epochs", "batch_size", "noise")
+    return {**{name: getattr(chosen, name) for name in names}, "scene": scene, "seed": seed}
 
 
 def check_cleanlab() -> None:
@@ -54,25 +66,28 @@ def check_cleanlab() -> None:
         raise SystemExit(str(missing_extra("audit-compare", "comparing with cleanlab"))) from None
 
 
-def compare(chosen: argparse.Namespace, scene: str) -> list[str]:
-    """The lines of one scene."""
+def compare(chosen: argparse.Namespace, scene: str, seed: int) -> dict[str, dict[str, float]]:
+    """Who finds how much on one scene; all have the same samples, labels and number of epochs."""
     noise = None if chosen.noise == "data" else NOISES.get(chosen.noise, chosen.noise)
     judgement = find_judgement(chosen.judgement)
-    stage = prepare_audit(experiment(chosen, scene, noise), judgement)
+    stage = prepare_audit(experiment(chosen, scene, noise, seed=seed), judgement)
     with tempfile.TemporaryDirectory() as folder:
         ours = train_and_judge(stage, Path(folder), judgement, Manner(checkpoint_every=1000)).score
     wrong = stage.scene.wrong
     assert wrong is not None
-    epochs = chosen.rounds * chosen.epochs
     holdings = stage.scene.holdings
-    alone = np.concatenate([suspicion(stage, holdings.of(site), epochs) for site in range(holdings.clients)])
-    pooled = suspicion(stage, slice(0, len(wrong)), epochs)
+    alone = np.concatenate([suspicion(stage, holdings.of(site), chosen) for site in range(holdings.clients)])
+    pooled = suspicion(stage, slice(0, len(wrong)), chosen)
     named = {f"audit ({chosen.judgement})": ours, "cleanlab, each site alone": alone, "cleanlab, pooled": pooled}
-    return [
-        f"| {scene} | {wrong.mean():.3f} | {who} | {auroc(score, wrong):.3f} | {average_precision(score, wrong):.3f} "
-        f"| {precision_at_errors(score, wrong):.3f} |"
+    return {
+        who: {
+            "wrong": float(wrong.mean()),
+            "auroc": auroc(score, wrong) or 0.0,
+            "average_precision": average_precision(score, wrong) or 0.0,
+            "precision_at_errors": precision_at_errors(score, wrong),
+        }
         for who, score in named.items()
-    ]
+    }
 
 
 def precision_at_errors(score: Floats, wrong: np.ndarray) -> float:
@@ -81,7 +96,7 @@ def precision_at_errors(score: Floats, wrong: np.ndarray) -> float:
     return float(wrong[np.argsort(-score, kind="stable")[:count]].mean())
 
 
-def suspicion(stage: Stage, mine: slice, epochs: int) -> Floats:
+def suspicion(stage: Stage, mine: slice, chosen: argparse.Namespace) -> Floats:
     """cleanlab's label quality, turned round, from out-of-sample probabilities of a model of these samples alone."""
     from cleanlab.rank import get_label_quality_scores
 
@@ -90,23 +105,23 @@ def suspicion(stage: Stage, mine: slice, epochs: int) -> Floats:
     if len(given) < 2 * FOLDS:
         return np.zeros(len(given))
     probabilities = np.zeros((len(given), stage.scene.classes))
-    fold = permutation(0, "folds", len(given)) % FOLDS
+    fold = permutation(stage.experiment.seed, "folds", len(given)) % FOLDS
     for number in range(FOLDS):
         rest, held = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        probabilities[held] = trained(stage, rows[rest], given[rest], rows[held], epochs)
+        probabilities[held] = trained(stage, rows[rest], given[rest], rows[held], chosen)
     return -np.asarray(get_label_quality_scores(given, probabilities, method="self_confidence"), np.float64)
 
 
-def trained(stage: Stage, rows: Integers, labels: Integers, held: Integers, epochs: int) -> Floats:
+def trained(stage: Stage, rows: Integers, labels: Integers, held: Integers, chosen: argparse.Namespace) -> Floats:
     """Probabilities for held-out samples, from a plain loop with the model and the optimiser of the audit."""
     dataset = stage.scene.dataset
     step = InputStep(dataset.kind, dataset.mean, dataset.std, "cpu")
-    module = make_model(stage.experiment.model, Shape.of(dataset), 0)
-    optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    module = make_model(stage.experiment.model, Shape.of(dataset), stage.experiment.seed)
+    optimizer = torch.optim.SGD(module.parameters(), lr=chosen.learning_rate, momentum=MOMENTUM)
     x, y = step(torch.from_numpy(dataset.train.features.take(rows))), torch.from_numpy(labels)
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(stage.experiment.seed)
     module.train()
-    for _ in range(epochs):
+    for _ in range(chosen.rounds * chosen.epochs):
         for batch in torch.randperm(len(y), generator=generator).split(stage.experiment.batch_size):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(module(x[batch]), y[batch]).backward()

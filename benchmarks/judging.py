@@ -1,6 +1,6 @@
 """Which judgement finds wrong labels best: every candidate on the same scenes, with AUROC and average precision.
 
-    python -m benchmarks.judging [--train 3000] [--rounds 15] [--seeds 1] [--methods fedavg feddiv]
+    python -m benchmarks.judging [--train 3000] [--rounds 15] [--seeds 0 1 2] [--methods fedavg feddiv]
 
 Judgements that need the same training share it.
 """
@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from benchmarks.audits import NOISES, SCENES, experiment, flags
+from benchmarks.audits import NOISES, SCENES, experiment, flags, keep
 from benchmarks.results import machine
 from fedwinnow.auditing.training import ask, find_judgement, parts_of, prepare_audit
 from fedwinnow.experiment.play import Manner, play_stage
@@ -51,11 +51,11 @@ class Several(Judgement):
     name: ClassVar[str] = "several"
     members: tuple[Judgement, ...] = field(default=(), kw_only=True)
 
-    def observe(self, client: Client, got: Payload, reply: Payload) -> None:
+    def observe(self, method: Method, client: Client, got: Payload, reply: Payload) -> None:
         everything, client.kept = client.kept, {}
         for number, member in enumerate(self.members):
             client.kept = part(everything, number)
-            member.observe(client, got, reply)
+            member.observe(method, client, got, reply)
             everything |= {f"{number}.{key}": value for key, value in client.kept.items()}
         client.kept = everything
 
@@ -75,20 +75,20 @@ def part(everything: Payload, number: int) -> Payload:
 def main() -> None:
     """Measure and print a Markdown table: a row per judgement, a column per scene."""
     parser = flags("judging", __doc__)
-    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--methods", nargs="+", default=["fedavg"])
     parser.add_argument("--judgements", nargs="+", default=list(JUDGEMENTS))
     parser.add_argument("--noises", nargs="+", default=list(NOISES), choices=NOISES)
+    parser.add_argument("--scenes", nargs="+", default=list(SCENES), choices=SCENES)
     chosen = parser.parse_args()
     print(f"Machine: {machine()}.\nSettings: {vars(chosen)}\n", flush=True)
     cells: dict[tuple[str, str], list[str]] = defaultdict(list)
     sums: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     columns = []
-    for scene in SCENES:
+    for scene in chosen.scenes:
         for noise in chosen.noises:
             columns.append(f"{scene}, {noise}")
             for method in chosen.methods:
-                for spec, pair in measure(chosen, method, scene, NOISES[noise]).items():
+                for spec, pair in measure(chosen, method, scene, noise).items():
                     cells[method, spec].append(f"{pair[0]:.3f} / {pair[1]:.3f}")
                     sums[method, spec].append(pair)
                     print(f"<!-- {columns[-1]}: {method} {spec} {cells[method, spec][-1]} -->", flush=True)
@@ -103,14 +103,16 @@ def main() -> None:
 def measure(chosen: argparse.Namespace, method: str, scene: str, noise: str) -> dict[str, tuple[float, float]]:
     """All judgements on one kind of scene: means over seeds."""
     found: dict[str, list[tuple[float, float]]] = {spec: [] for spec in chosen.judgements}
-    for seed in range(chosen.seeds):
+    for seed in chosen.seeds:
         groups: dict[tuple[bool, int], list[str]] = defaultdict(list)
         for spec in chosen.judgements:
             judgement = find_judgement(spec)
             groups[judgement.prior, judgement.federations].append(spec)
         for specs in groups.values():
-            for spec, pair in trained_once(experiment(chosen, scene, noise, method, seed), specs).items():
+            for spec, pair in trained_once(experiment(chosen, scene, NOISES[noise], method, seed), specs).items():
                 found[spec].append(pair)
+                known = {"data": chosen.data, "scene": scene, "noise": noise, "method": method, "judgement": spec}
+                keep(chosen.csv, {**known, "seed": seed, "auroc": pair[0], "average_precision": pair[1]})
     return {spec: (mean(p[0] for p in pairs), mean(p[1] for p in pairs)) for spec, pairs in found.items()}
 
 

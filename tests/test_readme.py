@@ -44,6 +44,14 @@ def test_every_command_shown_works(document, tmp_path, monkeypatch, capsys):
         assert ended.value.code == 0, f"{line}\n{capsys.readouterr().err}"
 
 
+@pytest.mark.parametrize("name", ["index.md", "start.md"])
+def test_the_python_of_the_first_pages_works(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})
+    assert any(tmp_path.iterdir())
+
+
 def test_the_documents_show_commands():
     """Guards the test above: a changed way of writing blocks must not leave it with nothing to run."""
     assert len(commands(ROOT / "README.md")) >= 3
@@ -75,7 +83,7 @@ def test_links_and_pictures_lead_somewhere(document):
 
 def texts() -> list[Path]:
     """The project's own text files."""
-    folders = ["src", "docs", "tests", "tools", "benchmarks", ".github", ".ci"]
+    folders = ["src", "docs", "tests", "tools", "examples", "benchmarks", ".github", ".ci"]
     inside = [path for folder in folders for path in (ROOT / folder).rglob("*")]
     endings = {".py", ".md", ".toml", ".yml", ".txt", ".cff", ""}
     own = [path for path in [*inside, *ROOT.glob("*")] if path.suffix in endings and path.name != ".git"]

@@ -1,16 +1,20 @@
 """Runs into one line each of a table that is kept: `python tools/collect_results.py RUNS --out results/laptop.csv`.
 
-RUNS is a folder with a folder per scene, and in it the run folders. Lines of scenes that are not there stay.
+RUNS is a sweep, or a folder with a folder per scene and in it the run folders. Lines of scenes that are not there stay.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import dataclasses
 import json
 import shlex
 from pathlib import Path
 from typing import Any
+
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.study.plan import read_book
 
 COLUMNS = (
     "scene",
@@ -45,7 +49,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
     rows = {key(row): row for row in read(asked.out)}
-    rows |= {key(row): row for path in sorted(asked.runs.glob("*/*/summary.json")) if (row := line(path)) is not None}
+    found = [*asked.runs.glob("*/*/summary.json"), *asked.runs.glob("*/*/seed-*/summary.json")]
+    rows |= {key(row): row for path in sorted(found) if (row := line(path, asked.runs)) is not None}
     with asked.out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
@@ -66,13 +71,14 @@ def key(row: dict[str, str]) -> tuple[str, str, int]:
     return row["scene"], row["method"], int(row["seed"])
 
 
-def line(path: Path) -> dict[str, str] | None:
+def line(path: Path, runs: Path) -> dict[str, str] | None:
     """A run in one line; None for one that has not finished."""
     summary, run = json.loads(path.read_text(encoding="utf-8")), path.parent
     if summary["status"] != "finished":
         return None
     environment = json.loads((run / "environment.json").read_text(encoding="utf-8"))
-    command = environment["command"]
+    book, place = read_book(runs), run.relative_to(runs).as_posix()
+    command = as_command(book["runs"][place]) if book else environment["command"]
     detection, cost = summary["detection"], summary["cost"]
     samples, quality, clients = (detection.get(name) or {} for name in ("samples", "quality", "clients"))
     figures: dict[str, Any] = {
@@ -89,7 +95,7 @@ def line(path: Path) -> dict[str, str] | None:
         "noisy_clients_precision": clients.get("precision"),
     }
     return {
-        "scene": run.parent.name,
+        "scene": book["names"][place]["scene"] if book else run.parent.name,
         "method": command[command.index("--method") + 1],
         "seed": str(summary["seed"]),
         **{name: "" if value is None else f"{value:.4f}" for name, value in figures.items()},
@@ -98,6 +104,15 @@ def line(path: Path) -> dict[str, str] | None:
         "version": environment["fedwinnow"],
         "command": what_matters(command),
     }
+
+
+def as_command(asked: dict[str, str]) -> list[str]:
+    """The command of one run that gives what a sweep was asked for."""
+    usual = {field.name: str(field.default) for field in dataclasses.fields(Experiment)}
+    first = {name: asked[name] for name in ("method", "seed")}
+    rest = {name: value for name, value in asked.items() if name not in first and value != usual[name]}
+    flags = [(f"--{name.replace('_', '-')}", value) for name, value in (first | rest).items()]
+    return ["fedwinnow", "run", *(word for flag in flags for word in flag)]
 
 
 def what_matters(command: list[str]) -> str:

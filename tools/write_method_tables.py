@@ -11,10 +11,12 @@ import statistics
 from pathlib import Path
 
 from fedwinnow import catalogue
-from fedwinnow.commands.methods import LEARNS, beyond_the_model
+from fedwinnow.commands.methods import beyond_the_model
+from fedwinnow.report.words import LEARNS
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "methods"
+OTHERS = [ROOT / "docs" / "results.md", ROOT / "README.md"]
 MARKED = re.compile(r"(<!-- generated: (\w+)((?: [\w:=.,-]+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 PERCENT = {"last10": "last-10", "last": "last", "best": "best"}
 SHARES = {"auroc": "AUROC", "memorised": "memorised"}
@@ -22,7 +24,7 @@ SHARES = {"auroc": "AUROC", "memorised": "memorised"}
 
 def main() -> None:
     """Bring every page up to date."""
-    for path in sorted(PAGES.glob("*.md")):
+    for path in [*sorted(PAGES.glob("*.md")), *OTHERS]:
         path.write_text(current(path), encoding="utf-8")
 
 
@@ -31,7 +33,8 @@ def current(path: Path) -> str:
 
     def fill(found: re.Match[str]) -> str:
         kind, arguments = found[2], found[3].split()
-        text = measured(*arguments) if kind == "measured" else table(kind, path.stem)
+        measures = {"measured": measured, "ground": lambda file: common_ground(file, path.stem), "file": stored}
+        text = measures[kind](*arguments) if kind in measures else table(kind, path.stem)
         return found[1] + text + found[4]
 
     return MARKED.sub(fill, path.read_text(encoding="utf-8"))
@@ -55,10 +58,38 @@ def overview_row(entry: catalogue.Entry) -> list[str]:
     return [linked, entry.summary, beyond_the_model(entry)]
 
 
+def common_ground(file: str, name: str) -> str:
+    """A method between FedAvg and the oracle on every scene of one study: last-10, the mean gain, the mean AUROC."""
+    runs = read_runs(file)
+    scenes = list(dict.fromkeys(run["scene"] for run in runs))
+    usual = {(run["scene"], run["seed"]): float(run["last10"]) for run in runs if run["method"] == "fedavg"}
+    methods = dict.fromkeys(run["method"] for run in runs if run["method"].partition(":")[0] == name)
+    rows = []
+    for method in dict.fromkeys(["fedavg", *methods, "oracle"]):
+        mine = [run for run in runs if run["method"] == method]
+        cells = [spread([float(run["last10"]) for run in mine if run["scene"] == scene], 100, 1) for scene in scenes]
+        gains = [100 * (float(run["last10"]) - usual[run["scene"], run["seed"]]) for run in mine]
+        found = [float(run["auroc"]) for run in mine if run["auroc"]]
+        gain = "-" if method == "fedavg" or not gains else f"{statistics.fmean(gains):+.1f}"
+        rows.append([f"`{method}`", *cells, gain, f"{statistics.fmean(found):.3f}" if found else "-"])
+    return markdown(["method", *scenes, "over FedAvg", "AUROC"], rows)
+
+
+def stored(file: str) -> str:
+    """A table in results/ as `fedwinnow table` wrote it, without what stands under it."""
+    lines = (ROOT / "results" / f"{file}.md").read_text(encoding="utf-8").splitlines()
+    return "".join(f"{line}\n" for line in lines if line.startswith("|"))
+
+
+def read_runs(file: str) -> list[dict[str, str]]:
+    """The lines of a table in results/."""
+    with (ROOT / "results" / f"{file}.csv").open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
 def measured(file: str, scene: str) -> str:
     """The figures of one scene: mean and sample standard deviation over seeds, and the gain over FedAvg, paired."""
-    with (ROOT / "results" / f"{file}.csv").open(newline="", encoding="utf-8") as lines:
-        runs = [run for run in csv.DictReader(lines) if run["scene"] == scene]
+    runs = [run for run in read_runs(file) if run["scene"] == scene]
     usual = {run["seed"]: float(run["last10"]) for run in runs if run["method"] == "fedavg"}
     rows = []
     for method in dict.fromkeys(run["method"] for run in runs):

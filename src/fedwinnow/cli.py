@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Protocol
 
-from fedwinnow.errors import DataError, FedwinnowError, RunError, unknown
+from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError, unknown
 from fedwinnow.version import __version__
 
 # command -> (module and class, one line for the overview). The modules are imported only when needed.
@@ -99,11 +99,16 @@ def explain_refusal(refusal: OSError | MemoryError) -> FedwinnowError:
         reason = f" ({refusal})" if str(refusal) else ""
         return RunError(f"the memory of this machine is not enough{reason}. Use fewer samples, clients or classes.")
     place = f"{refusal.filename}: " if refusal.filename else ""
-    return DataError(f"{place}{refusal.strerror or refusal}. Check that the path is right and that you may use it.")
+    reason = str(refusal.strerror or refusal)
+    if isinstance(refusal, FileExistsError | NotADirectoryError):
+        reason = "a file is in the place where a folder is needed"
+    return DataError(f"{place}{reason}. Check that the path is right and that you may use it.")
 
 
 def dispatch(words: list[str]) -> int:
     """Find the command that these words name and run it."""
+    if len(words) > 1 and words[0] == "help":
+        return dispatch([*words[1:], "--help"])
     if not words or words[0] in ("-h", "--help", "help"):
         print(overview())
         return 0
@@ -124,15 +129,18 @@ def parse(command_class: type[Command], name: str, flags: list[str]) -> Command:
     import tyro
 
     from fedwinnow.config import keep_options, with_config
+    from fedwinnow.flags import check_flags, in_our_words
 
     default, flags = with_config(command_class, flags)
-    made: Command = tyro.cli(
-        command_class,
-        prog=f"fedwinnow {name}",
-        args=flags,
-        default=default,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
+    check_flags(command_class, flags)
+    with in_our_words():
+        made: Command = tyro.cli(
+            command_class,
+            prog=f"fedwinnow {name}",
+            args=flags,
+            default=default,
+            config=(tyro.conf.FlagCreatePairsOff,),
+        )
     return made if default is None else keep_options(default, made)
 
 
@@ -156,6 +164,8 @@ def explain_unknown(words: list[str]) -> int:
     if group and len(words) > 1 and words[1] in ("-h", "--help"):
         print("\n".join(f"  fedwinnow {name:<14} {COMMANDS[name][1]}" for name in group))
         return 0
+    if group and (len(words) == 1 or words[1].startswith("-")):
+        raise UsageError(f"'fedwinnow {words[0]}' needs a second word; allowed: {', '.join(group)}.")
     if group:
         raise unknown("command", " ".join(words[:2]), group)
     raise unknown("command", words[0], {name.split()[0] for name in COMMANDS})

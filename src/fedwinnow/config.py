@@ -75,12 +75,13 @@ def read_config(path: Path, command_class: type[Any]) -> dict[str, Any]:
         ) from None
     except (ValueError, RecursionError) as problem:  # also of letters that are no UTF-8 and of endless numbers
         raise DataError(f"{path}: not valid TOML: {problem}.") from None
-    hints = typing.get_type_hints(command_class)
+    fields = {field.name for field in dataclasses.fields(command_class)} - {"config"}
+    hints = {name: hint for name, hint in typing.get_type_hints(command_class).items() if name in fields}
     values = {}
     for key, raw in table.items():
         name = key.replace("-", "_")
-        if name not in hints or name == "config":
-            raise unknown(f"key in {path}:", key, hints.keys() - {"config"})
+        if name not in hints:
+            raise unknown(f"key in {path}:", key, hints)
         refuse_endless(path, key, raw)
         if typing.get_origin(hints[name]) is tuple:
             values[name] = as_list(path, key, raw, typing.get_args(hints[name])[0])

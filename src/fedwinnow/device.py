@@ -18,12 +18,15 @@ def choose_device(name: str | None = None) -> torch.device:
     import torch
 
     present = devices_present()
-    asked, by = (name, "as device") if name else (os.environ.get(VARIABLE), f"by {VARIABLE}")
+    asked, by = (name, "as --device") if name else (os.environ.get(VARIABLE), f"by {VARIABLE}")
     if not asked or asked.strip().lower() == "auto":
         return torch.device(present[0])
     wanted = asked.strip().lower()
     if wanted not in present:
-        raise UsageError(f"'{asked}' was given {by}; this machine has: {', '.join(present)} (or auto).")
+        raise UsageError(
+            f"'{asked}' was given {by}; this machine has: {', '.join(present)} (or auto). Leave it out to take the "
+            "fastest; `fedwinnow doctor` says what torch can see."
+        )
     return torch.device(wanted)
 
 

@@ -119,7 +119,7 @@ def build(kind: str, part: type[AnyPart], values: dict[str, Any]) -> AnyPart:
         if key not in ready and field.default is dataclasses.MISSING:
             raise UsageError(
                 f"{kind} '{part.name}' needs {key}=... ({field.metadata['sentence']}) "
-                f"For example: {part.name}:{key}={example_value(hints[key])}"
+                f"For example: {format_spec(part.name, {**values, key: example_value(hints[key])})}"
             )
     return part(**ready)
 

@@ -22,6 +22,7 @@ from fedwinnow.federation.payload import Payload
 
 # A finished or broken run may be continued with more rounds, and its scene may lie elsewhere: its hash is compared.
 FREE_TO_CHANGE = {"rounds", "scene"}
+MOST_SHOWN = 6  # differences between two configs; a folder of something else differs in everything
 
 
 class RunFolder:
@@ -41,7 +42,8 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             stream = (self.path / ".lock").open("a+")
         except OSError as problem:
-            raise UsageError(f"--out {self.path}: cannot be written: {problem.strerror}.") from None
+            reason = "it is a file, and a folder is needed" if self.path.is_file() else problem.strerror
+            raise DataError(f"--out {self.path}: cannot be written: {reason}. Choose another folder.") from None
         try:
             if not try_lock(stream.fileno()):
                 raise UsageError(
@@ -58,9 +60,10 @@ class RunFolder:
         if (self.path / "config.toml").exists():
             differing = [*self.differences(config), *self.other_scene(scene_hash)]
             if differing:
+                more = f"; and {len(differing) - MOST_SHOWN} more" if len(differing) > MOST_SHOWN else ""
                 raise UsageError(
-                    f"--out {self.path} holds a run with another config; differing: {'; '.join(differing)}. "
-                    f"Choose another folder, or use the same settings."
+                    f"--out {self.path} holds a run with another config, or one of another version; differing: "
+                    f"{'; '.join(differing[:MOST_SHOWN])}{more}. Choose another folder, or use the same settings."
                 )
             if not resume:
                 raise UsageError(

@@ -137,6 +137,7 @@ def test_the_report_filters_and_sorts_a_hundred_thousand_labels(audited):
     with Browser() as browser:
         browser.open(write_report(site).as_uri())
         assert browser.text("#count") == "100100 of 100100"
+        look(browser, "report")
         assert browser.script("return document.querySelectorAll('#window .line').length") < 100
         browser.script(
             "const s = document.getElementById('search'); s.value = 's99999'; s.dispatchEvent(new Event('input'))"

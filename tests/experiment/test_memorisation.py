@@ -35,6 +35,13 @@ def test_every_second_round(tmp_path):
         assert last[f"{name}_memorised"] == pytest.approx(sum(figures) / 2)
 
 
+def test_the_only_clients_model_is_the_global_one(tmp_path):
+    result = play(tmp_path, memorisation_every=1, clients=1, participation=1)
+    for row in result.rounds:
+        assert row["accuracy_by_site"] == {"0": row["accuracy"]}
+        assert row["local_accuracy"] == row["accuracy"]
+
+
 def test_looking_changes_nothing(tmp_path):
     looked, plain = play(tmp_path / "a", memorisation_every=1), play(tmp_path / "b")
     assert "memorised" not in plain.rounds[-1]

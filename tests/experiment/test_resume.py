@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import stages
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.errors import DataError
 from fedwinnow.testing import comparable
 from remembering import REMEMBERING, At, command, interrupt
 
@@ -150,7 +150,7 @@ def test_a_full_disk_ends_clearly_and_the_last_good_round_survives(tmp_path, met
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(DataError, match="cannot be written"):
         run(tmp_path / "file" / "run")
 
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from fedwinnow.api import run
+from fedwinnow.experiment.evaluation import Evaluation
 from fedwinnow.experiment.play import Player, Watcher
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.federation.host import Host, Sites, Task
 from fedwinnow.federation.method import Method
-from fedwinnow.metrics.evaluation import Evaluation
 from fedwinnow.scene.scene import Scene
 from fedwinnow.testing import toy_data
 from stages import TINY, ready

@@ -40,7 +40,7 @@ def test_a_name_goes_before_the_environment_and_that_before_the_default(machine,
 @pytest.mark.parametrize("name", ["cuda", "mps", "gpu"])
 def test_a_device_that_is_absent(machine, name: str) -> None:
     machine()
-    with pytest.raises(UsageError, match=f"'{name}' was given as device; this machine has: cpu"):
+    with pytest.raises(UsageError, match=f"'{name}' was given as --device; this machine has: cpu"):
         choose_device(name)
 
 

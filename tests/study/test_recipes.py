@@ -144,3 +144,17 @@ def test_a_tiny_table_from_scratch(tmp_path, capsys):
 def fits(partition, spec):
     """Whether two specs are the same part, whatever defaults they spell out."""
     return catalogue.make("partitions", partition) == catalogue.make("partitions", spec)
+
+
+def test_a_part_of_a_table_and_other_methods_beside_it(tmp_path, capsys):
+    words = ["feddiv-table-2", "--methods", "fedavg", "--also", "oracle", "--columns", "p=0.3", "--seeds", "0", *TINY]
+    assert command("run", *words, "--runs", tmp_path) == 0
+    assert "2 finished" in capsys.readouterr().out
+    assert command("table", *words, "--runs", tmp_path, "--json") == 0
+    made = json.loads(capsys.readouterr().out)
+    assert {column["setting"] for column in made["columns"]} == {"bernoulli-dirichlet p=0.3 alpha=10"}
+    cells = made["columns"][0]["cells"]
+    assert cells["oracle"]["n"] == cells["fedavg"]["n"] == 1
+    assert cells["oracle"].get("paper") is None
+    assert command("run", "feddiv-table-2", "--columns", "p=0.5", "--plan") == 2
+    assert "bernoulli-dirichlet p=0.7 alpha=10" in capsys.readouterr().err

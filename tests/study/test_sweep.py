@@ -236,3 +236,17 @@ def assert_same_runs(first, second):
     assert len(folders) == 4
     for folder in folders:
         assert comparable(first / folder) == comparable(second / folder)
+
+
+def test_a_table_of_a_sweep_uses_its_names_and_order(tmp_path):
+    """Two rows may have one method, and a scene's name says more than its settings."""
+    rows = [{"method": "fedavg", "name": "slow", "optimizer": "sgd:lr=0.001"}, {"method": "fedavg", "name": "fast"}]
+    scenes = [{"name": "light", "noise": "constant:rate=0.1"}, {"name": "heavy", "noise": "constant:rate=0.6"}]
+    fedwinnow.sweep(rows, scenes=scenes, seeds=1, out=tmp_path, **SMALL | {"rounds": 0})
+    made = fedwinnow.table(tmp_path, show="last")
+    assert made.rows == ("slow", "fast")
+    assert [column.setting for column in made.columns] == ["light", "heavy"]
+    assert any("light: constant:rate=0.1; heavy: constant:rate=0.6" in note for note in made.notes)
+    assert any("CAREFUL, the rows differ in optimizer" in note for note in made.notes)
+    by_settings = fedwinnow.table(tmp_path, show="last", rows=["optimizer"], columns=["noise"])
+    assert [column.setting for column in by_settings.columns] == ["constant:rate=0.6", "constant:rate=0.1"]

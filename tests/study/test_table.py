@@ -234,7 +234,7 @@ def test_command(tmp_path, capsys):
     ("words", "code", "message"),
     [
         ([], 2, "no run folder was given"),
-        (["absent"], 2, "no such folder"),
+        (["absent"], 3, "no such folder"),
         (["empty"], 3, "no run in there"),
         (["runs", "--show", "lst10"], 2, "--show lst10 was given; allowed: last10"),
         (["runs", "--rows", "metod"], 2, "unknown setting 'metod'. Did you mean 'method'?"),

@@ -31,7 +31,7 @@ class Scored(Judgement):
 
     def judge(self, method: Method, client: Client, got: Payload) -> Payload:
         reply = self.score(method, client, got)
-        return reply | comparisons(client, got, reply["score"], reply["other"])
+        return reply | comparisons(client, {} if method.own_models else got, reply["score"], reply["other"])
 
     @abstractmethod
     def score(self, method: Method, client: Client, got: Payload) -> Payload:
@@ -45,7 +45,7 @@ class Final(Scored):
     name: ClassVar[str] = "final"
 
     def score(self, method: Method, client: Client, got: Payload) -> Payload:
-        return verdict(client, opinion(client, got, self.prior))
+        return verdict(client, opinion(method, client, got, self.prior))
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,16 @@ class Mean(Scored):
         0.25, "The first rounds that do not count, as a share: their models know too little.", at_least=0, at_most=0.9
     )
 
-    def observe(self, client: Client, got: Payload, reply: Payload) -> None:
+    def observe(self, method: Method, client: Client, got: Payload, reply: Payload) -> None:
         if client.round <= math.floor(self.skip * client.rounds) or int(client.kept.get("round", -1)) == client.round:
             return
         client.kept["round"] = torch.tensor(client.round)
         for kind, model in (("global", got), ("local", reply)):
             if self.of in (kind, "both"):
-                add(client.kept, opinion(client, model, self.prior, own_statistics=kind == "global"))
+                add(client.kept, opinion(method, client, model, self.prior, own_statistics=kind == "global"))
 
     def score(self, method: Method, client: Client, got: Payload) -> Payload:
-        last = opinion(client, got, self.prior)
+        last = opinion(method, client, got, self.prior)
         kept = dict(client.kept)
         if self.of != "local" or "visits" not in kept:
             add(kept, last)  # the model of the last round belongs to the rounds; a site never visited has no other
@@ -92,13 +92,13 @@ class OwnModel(Scored):
     name: ClassVar[str] = "own_model"
     remembers: ClassVar[bool] = True
 
-    def observe(self, client: Client, got: Payload, reply: Payload) -> None:
+    def observe(self, method: Method, client: Client, got: Payload, reply: Payload) -> None:
         client.kept.clear()
-        add(client.kept, opinion(client, reply, self.prior, own_statistics=False))
+        add(client.kept, opinion(method, client, reply, self.prior, own_statistics=False))
 
     def score(self, method: Method, client: Client, got: Payload) -> Payload:
         if "visits" not in client.kept:
-            return verdict(client, opinion(client, got, self.prior))
+            return verdict(client, opinion(method, client, got, self.prior))
         return verdict(client, (client.kept["classes"], client.kept["right"], client.kept["wrong"]))
 
 
@@ -112,18 +112,22 @@ class Filter(Scored):
     def score(self, method: Method, client: Client, got: Payload) -> Payload:
         found = method.judge(client, got)
         p_wrong = found.p_wrong.double().cpu().nan_to_num(0.5).clamp(1e-9, 1 - 1e-9)
-        reply = verdict(client, opinion(client, got, self.prior))
+        reply = verdict(client, opinion(method, client, got, self.prior))
         suggested = found.suggested.cpu()
         other = torch.where(suggested == client.given.cpu(), reply["other"], suggested)
         return reply | {"score": p_wrong.logit() + 1e-3 * reply["score"].tanh(), "other": other}
 
 
-def opinion(client: Client, model: Payload, prior: bool, *, own_statistics: bool = True) -> Opinion:
-    """What a model says of every sample of the site: a trained model comes with statistics of its own."""
+def opinion(method: Method, client: Client, model: Payload, prior: bool, *, own_statistics: bool = True) -> Opinion:
+    """What a model says of every sample of the site; where a method has several, what they say together.
+
+    A trained model comes with statistics of its own.
+    """
     if not own_statistics:
         client.model.own_statistics = None
-    client.model.load(model)
-    logits = client.predict().double().cpu()
+    if method.own_models and model:
+        client.model.load(model)
+    logits = method.logits(client, model).double().cpu()
     given = client.given.cpu()
     if prior:
         logits = logits + log_prior(client.class_counts.cpu())
@@ -156,8 +160,9 @@ def verdict(client: Client, found: Opinion) -> Payload:
 
 def comparisons(client: Client, got: Payload, score: Tensor, other: Tensor) -> Payload:
     """For the worst samples, the nearest of the given and of the other class among those whose labels look right."""
-    client.model.own_statistics = None
-    client.model.load(got)
+    if got:  # else it is the site's own model, which is there already
+        client.model.own_statistics = None
+        client.model.load(got)
     features = torch.nn.functional.normalize(client.predict_with_features()[1].cpu(), dim=1)
     given = client.given.cpu()
     worst = score.argsort(descending=True, stable=True)[:FOLLOWED]

@@ -55,12 +55,10 @@ def prepare_audit(experiment: Experiment, judgement: Judgement, scene: Scene | N
 
 
 def check_judge(method: Method) -> None:
-    """Refuse methods that need what the sites of an audit do not have."""
+    """Refuse methods that need what no audit can have; trusted and public samples it may be given."""
     reasons = {
         "pooled_data": "pools the data of all sites, which an audit must not do",
         "truth": "is told which labels are right, so it cannot find that out",
-        "trusted_data": "needs samples whose labels are known to be right, and an audit has none",
-        "public_data": "needs public samples, and an audit has none",
     }
     for need in method.needed():
         if need in reasons:

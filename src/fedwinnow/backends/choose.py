@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from fedwinnow.backends.backend import Backend
 from fedwinnow.backends.serial import Serial
 from fedwinnow.errors import UsageError, unknown
+from fedwinnow.federation.backend import Backend
 from fedwinnow.federation.host import Host
 from fedwinnow.options import parse_spec, to_int
 

@@ -17,6 +17,21 @@ if TYPE_CHECKING:
 
     from fedwinnow.auditing.audit import AuditOutcome, AuditSettings
 
+# The flags that are settings of training.
+TRAINING = (
+    "noise",
+    "method",
+    "model",
+    "rounds",
+    "epochs",
+    "participation",
+    "batch_size",
+    "optimizer",
+    "trusted",
+    "public",
+    "seed",
+)
+
 
 @dataclass
 class Audit(Flags):
@@ -53,6 +68,10 @@ class Audit(Flags):
     """How many rounds."""
     epochs: int = 5
     """Local epochs per round."""
+    trusted: float = 0.0
+    """For methods that need them: samples with right labels for the server, a share or a number of the test part."""
+    public: str | None = None
+    """For methods that need them: samples without labels for everybody, as above, or the name of other data."""
     participation: float = 1.0
     """The share of sites that takes part in a round."""
     batch_size: int = 32
@@ -102,8 +121,11 @@ class Audit(Flags):
             return settings_of_run(self.run_folder, self.judgement, choices)
         if self.data is None:
             raise UsageError("nothing to audit was given; allowed: --data, or --run with the folder of a run.")
-        training = ("noise", "method", "model", "rounds", "epochs", "participation", "batch_size", "optimizer", "seed")
-        values: dict[str, Any] = {name: getattr(self, name) for name in training}
+        if self.clients is not None and self.clients < 1:
+            raise UsageError(f"--clients {self.clients} was given; allowed: 1 or more.")
+        if self.clients is not None and self.site is not None:
+            raise UsageError("--site and --clients exclude each other: the column says who holds what, or chance does.")
+        values: dict[str, Any] = {name: getattr(self, name) for name in TRAINING}
         return settings_for(
             self.data,
             site=self.site,
@@ -124,7 +146,7 @@ def show_outcome(outcome: AuditOutcome, console: Console) -> None:
     """The counts of every site, and where to look."""
     from rich.table import Table
 
-    from fedwinnow.commands.progress import percent
+    from fedwinnow.report.words import percent
 
     table = Table("site", "labels", "worth a look", "estimated wrong", box=None, header_style="dim")
     for line in outcome.counts()[:40]:
@@ -144,7 +166,7 @@ def show_outcome(outcome: AuditOutcome, console: Console) -> None:
 
 def show_self_test(test: dict[str, Any] | None, console: Console) -> None:
     """What the audit is worth on this data."""
-    from fedwinnow.commands.progress import percent
+    from fedwinnow.report.words import percent
 
     if test is None:
         console.print("no self-test was made: p_wrong is a guess")
@@ -152,8 +174,9 @@ def show_self_test(test: dict[str, Any] | None, console: Console) -> None:
         console.print(f"self-test: too few samples to judge ({test['planted']} planted labels); p_wrong is a guess")
     else:
         console.print(
-            f"self-test: {test['found']} of {test['planted']} planted wrong labels found, {percent(test['precision'])} "
-            f"of the calls right, p_wrong off by {percent(test['calibration_error'])} on average"
+            f"self-test: {test['found']} of {test['planted']} planted wrong labels found, "
+            f"{percent(test['precision'])} of the calls on the data itself expected to be right, "
+            f"p_wrong off by {percent(test['calibration_error'])} on average"
         )
 
 

@@ -57,6 +57,10 @@ class Chosen(Flags):
     """The folder of the runs; none: papers/<name>-<scale>."""
     methods: tuple[str, ...] = ()
     """Only these rows, by the names that the paper's table has here."""
+    also: tuple[str, ...] = ()
+    """Methods that the paper's table does not have, for example oracle fedgr:preset=code."""
+    columns: tuple[str, ...] = ()
+    """Only the columns that have one of these words in their name."""
     seeds: tuple[int, ...] = ()
     """Other seeds than the recipe's."""
     set: tuple[str, ...] = ()
@@ -76,7 +80,15 @@ class Chosen(Flags):
 
         recipe = self.recipe()
         out = (self.runs or default_folder(recipe, self.scale)).absolute()
-        return recipe.plan(out, self.scale, rows=self.methods, seeds=self.seeds, changes=parsed_changes(self.set))
+        return recipe.plan(
+            out,
+            self.scale,
+            rows=self.methods,
+            also=self.also,
+            columns=self.columns,
+            seeds=self.seeds,
+            changes=parsed_changes(self.set),
+        )
 
 
 @dataclass
@@ -162,7 +174,7 @@ class Table(Chosen):
         from fedwinnow.commands.table import present
         from fedwinnow.study.recipe_table import recipe_table
 
-        made = recipe_table(self.recipe(), self.make_plan(), self.scale, self.test, self.alpha)
+        made = recipe_table(self.recipe(), self.make_plan(), self.scale, self.columns, self.test, self.alpha)
         if self.set:
             made = dataclasses.replace(made, notes=(f"CHANGED for every run: {', '.join(self.set)}.", *made.notes))
         present(self, made, self.format, self.out)
@@ -176,8 +188,9 @@ def parsed_changes(words: tuple[str, ...]) -> dict[str, Any]:
     from fedwinnow.commands.run import Run as Experiment
     from fedwinnow.errors import unknown
     from fedwinnow.options import convert
+    from fedwinnow.study.plan import SETTINGS
 
-    hints = get_type_hints(Experiment)
+    hints = {name: hint for name, hint in get_type_hints(Experiment).items() if name in SETTINGS}
     found = {}
     for word in words:
         key, equals, value = word.partition("=")

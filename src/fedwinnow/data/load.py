@@ -10,7 +10,7 @@ from fedwinnow import catalogue
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.source import Source
 from fedwinnow.data.split import shrink, thinned
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.errors import DataError, UsageError, unknown
 
 # What a bare path means, by the end of its name; a table's labels are then in the column `label`.
 SUFFIXES: dict[str, dict[str, str]] = {
@@ -43,8 +43,20 @@ def understood(spec: str | Path | dict[str, Any] | Source) -> str | dict[str, An
         return {**known, "path": str(path)}
     if exists(path) or isinstance(spec, Path):
         endings = ", ".join(SUFFIXES)
-        raise DataError(f"{path}: not a folder and no file that ends in {endings}. Name its source: npz:path={path}")
+        raise DataError(
+            f"{path}: not a folder and no file that ends in {endings}. Name its source, for example "
+            f"csv:path={path},label=COLUMN (see `fedwinnow data`)."
+        )
+    name = spec.partition(":")[0].strip()
+    if ":" not in spec and name not in catalogue.entries("data"):
+        raise unknown_data(name)
     return spec
+
+
+def unknown_data(name: str) -> UsageError:
+    """A name that is neither a source nor a path; which of the two was meant, nobody knows."""
+    problem = unknown("data source", name, catalogue.entries("data"))
+    return UsageError(f"{problem} A path works too, but there is no file or folder '{name}' in {Path.cwd()}.")
 
 
 def is_folder(path: Path) -> bool:

@@ -19,7 +19,7 @@ def with_test_part(dataset: Dataset, share: float, seed: int) -> Dataset:
     Every class keeps at least one training sample. A share of 0 leaves the data set as it is.
     """
     if not 0 <= share < 1:
-        raise UsageError(f"a test share of {share} was given; allowed: at least 0 and below 1.")
+        raise UsageError(f"--test {share} was given; allowed: at least 0 and below 1, a share of the samples.")
     if dataset.test is not None or share == 0:
         return dataset
     counts = np.bincount(dataset.train.labels, minlength=dataset.classes)

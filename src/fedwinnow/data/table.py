@@ -50,7 +50,10 @@ class Table:
                 f"true/false. Leave it out with ignore={name}"
             )
         if name not in self.columns:
-            raise DataError(f"{self.path}: {unknown('column', name, self.names)}")
+            raise DataError(
+                f"{self.path}: {unknown('column', name, self.names)} The options label=, site=, id= and true= name "
+                "columns."
+            )
         return self.columns[name]
 
     def filled(self, name: str, purpose: str) -> list[str]:

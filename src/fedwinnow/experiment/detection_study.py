@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from fedwinnow.errors import DataError, UsageError
+from fedwinnow.experiment.evaluation import noisy_ones
 from fedwinnow.experiment.result import Result
 from fedwinnow.metrics.detection import repeated_detection
-from fedwinnow.metrics.evaluation import noisy_ones
 from fedwinnow.parts.mixture import Covariance, Measure, fit_mixtures
 from fedwinnow.parts.noisy_clients import prepared
 

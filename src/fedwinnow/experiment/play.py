@@ -16,6 +16,7 @@ from fedwinnow.backends.backend import Backend
 from fedwinnow.backends.choose import make_backend
 from fedwinnow.device import choose_device
 from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError
+from fedwinnow.experiment.evaluation import Evaluation
 from fedwinnow.experiment.prepare import Stage, prepare, setup_of
 from fedwinnow.experiment.set_aside import bench_of
 from fedwinnow.experiment.settings import Experiment
@@ -26,7 +27,6 @@ from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.rounds import Faults, Federation, Tally
 from fedwinnow.federation.server import Server
-from fedwinnow.metrics.evaluation import Evaluation
 from fedwinnow.models.shape import Shape
 from fedwinnow.options import Part
 from fedwinnow.randomness import stream_key

@@ -91,7 +91,10 @@ def drawn(flag: str, wanted: float, rows: Integers, seed: int) -> tuple[Integers
         return rows[:0], rows
     number = int(wanted * len(rows) + 1e-9) if wanted < 1 else int(wanted)
     if not len(rows):
-        raise UsageError(f"--{flag} takes its samples from the test part, but there is none; add --test 0.2.")
+        raise UsageError(
+            f"--{flag} takes its samples from the test part, but there is none; add --test 0.2 to a run, or give data "
+            "that has one."
+        )
     if not 1 <= number < len(rows):
         raise UsageError(
             f"--{flag} {wanted:g} was given, which is {number} of {len(rows)} test samples; allowed: at least one of "

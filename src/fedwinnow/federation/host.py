@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedwinnow import catalogue
 from fedwinnow.data.dataset import Features
@@ -23,6 +23,7 @@ from fedwinnow.federation.bench import NOBODY
 from fedwinnow.federation.client import Client, score, scoring_batch
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.judgement import Judgement
+from fedwinnow.federation.layers import seed_layers, use_batch_statistics
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, Verdict
 from fedwinnow.federation.payload import Payload
@@ -175,10 +176,15 @@ class Host:
         """What the judgement keeps of the site after it looked at the models of this exchange."""
         if self.judgement is None:
             return {}
+        own = self.method.own_models and task.ask == "train"
         both = isinstance(reply, dict) and "weights" in reply and "weights" in task.payload
-        watcher = self.client(replace(task, ask="audit")) if both else client
-        if both:
-            self.judgement.observe(watcher, task.payload, reply)
+        watcher = self.client(replace(task, ask="audit")) if own or both else client
+        if own:
+            trained = {key.removeprefix(OWN): value for key, value in client.state.items() if key.startswith(OWN)}
+            self.judgement.observe(self.method, watcher, watcher.model.payload(), trained)
+        elif both:
+            self.judgement.observe(self.method, watcher, task.payload, reply)
+        if watcher is not client:
             client.forward_samples += watcher.forward_samples
         return {KEPT + key: value for key, value in watcher.kept.items()}
 
@@ -218,7 +224,10 @@ class Host:
         return client
 
     def recited(self, task: Task, reply: Payload) -> Payload:
-        """What the global and the trained model say about the site's samples: for measuring a simulation only."""
+        """What the global and the trained model say about the site's samples, and the latter about the test part.
+
+        For measuring a simulation only.
+        """
         every = self.setup.memorisation_every
         both = isinstance(reply, dict) and "weights" in reply and "weights" in task.payload
         if not every or task.round % every or not both or self.pooled:
@@ -228,7 +237,10 @@ class Host:
         by_global = client.predict().argmax(1).cpu()
         client.model.own_statistics = None  # the trained model comes with its own
         client.model.load(reply)
-        return {"global_predicted": by_global, "local_predicted": client.predict().argmax(1).cpu()}
+        said = {"global_predicted": by_global, "local_predicted": client.predict().argmax(1).cpu()}
+        if "test" in self.parts:
+            said["local_tested"] = self.logits(client.model, self.parts["test"], 0, len(self.parts["test"])).argmax(1)
+        return said
 
     @property
     def pooled(self) -> bool:
@@ -253,18 +265,6 @@ class Host:
         batches = list(torch.split(torch.arange(start, stop), scoring_batch(model)))
         stored = (torch.from_numpy(array) for array in features.stream(rows.numpy() for rows in batches))
         return score(model, stored, self.input_step, self.sites.shape.classes).cpu()
-
-
-def seed_layers(key: int, device: torch.device) -> None:
-    """Seed the generators that layers such as dropout draw from.
-
-    `torch.manual_seed` would also note the call, with its whole stack, for GPUs that may be used one day.
-    """
-    torch.default_generator.manual_seed(key)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(key)
-    elif device.type == "mps":
-        torch.mps.manual_seed(key)
 
 
 class Spares:
@@ -293,11 +293,3 @@ def new_model(shape: Shape, setup: Setup) -> FlatModel:
     if setup.training.batch_norm == "batch_statistics":
         use_batch_statistics(module)
     return FlatModel(module, setup.device)
-
-
-def use_batch_statistics(module: nn.Module) -> None:
-    """Make every batch normalisation forget its running statistics and use those of the batch, also in scoring."""
-    for layer in module.modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            layer.track_running_stats = False
-            layer.running_mean = layer.running_var = layer.num_batches_tracked = None

@@ -23,8 +23,8 @@ class Judgement(Part):
         True, "Add the log of the site's own label frequencies to the logits, in training and in judging alike."
     )
 
-    def observe(self, client: Client, got: Payload, reply: Payload) -> None:
-        """After a site has trained: look at the model that it got and the one that it sends, and keep an opinion."""
+    def observe(self, method: Method, client: Client, got: Payload, reply: Payload) -> None:
+        """After a site has trained: look at the model before and the one after, and keep an opinion."""
 
     @abstractmethod
     def judge(self, method: Method, client: Client, got: Payload) -> Payload:

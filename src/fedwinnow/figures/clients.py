@@ -57,7 +57,13 @@ def draw_quality(views: Sequence[View], path: Path) -> Path:
             values = np.array(stated[-1], float)
             error = float(np.nanmean((values - true) ** 2))
             label = f"{view.name}, seed {view.record.seed}: MSE {error:.3f}"
-            axes.plot(values, MARKS[place % len(MARKS)], color=("black", *CYCLE)[place], markersize=5, label=label)
+            axes.plot(
+                values,
+                MARKS[place % len(MARKS)],
+                color=("black", *CYCLE)[place % (len(CYCLE) + 1)],
+                markersize=5,
+                label=label,
+            )
         axes.set(xlabel="client", ylabel="data quality", ylim=(0, 1.05), title="Data quality, true and estimated")
         figure.legend(frameon=False, loc="outside lower center", ncols=2)
     return path
@@ -112,6 +118,29 @@ def draw_memorised_map(views: Sequence[View], path: Path) -> Path:
         axes.set(xlabel="round", ylabel="client", title="Memorised by local beyond global model")
         figure.colorbar(image, ax=axes, label="points (grey: not there)", shrink=0.8)
         axes.spines[:].set_visible(False)
+    return path
+
+
+def draw_local_accuracy(views: Sequence[View], path: Path) -> Path:
+    """Test accuracy of the model that each client trained when it was last measured; clients in the order of noise."""
+    order = np.argsort(views[0].scene.realised, kind="stable")
+    with picture(path, min(4 + 0.14 * len(order), 12), 3.8) as (figure, axes):
+        for place, (name, runs) in enumerate(by_name(views).items()):
+            view = runs[0]
+            last: dict[str, float] = {}
+            for row in view.rounds:
+                last |= row.get("accuracy_by_site", {})
+            if not last:
+                raise DataError(f"{view.record.folder}: not measured in any round; run it with --memorisation-every 1.")
+            values = 100 * np.array([last.get(str(client), np.nan) for client in order])
+            label = f"{name}: {np.nanmin(values):.0f} to {np.nanmax(values):.0f} %"
+            mark, colour = MARKS[place % len(MARKS)], CYCLE[place % len(CYCLE)]
+            axes.plot(values, mark + "-", markersize=5, linewidth=0.8, color=colour, label=label)
+        axes.set_xticks(range(len(order)), order, fontsize=6)
+        axes.set(xlabel="client, cleanest first", ylabel="test accuracy of its model (%)")
+        axes.set_title("How much do the clients' models differ?")
+        axes.grid(alpha=0.2)
+        figure.legend(frameon=False, loc="outside lower center")
     return path
 
 

@@ -27,6 +27,7 @@ PICTURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "similarity": ("clients:draw_similarity", "likeness of the clients' models (fedrn)", ()),
     "memorised-map": ("clients:draw_memorised_map", "memorised by local beyond global, by client and round", ()),
     "expertise": ("clients:draw_expertise", "how far a client's given labels are fitted, against its noise", ()),
+    "local-accuracy": ("clients:draw_local_accuracy", "test accuracy of each client's model, cleanest first", ()),
     "partition": ("scene:draw_bubbles", "who holds which class", ()),
     "rates": ("scene:draw_rates", "how wrong each client is", ()),
     "transitions": ("scene:draw_transitions", "what the wrong labels became", ()),

@@ -78,6 +78,10 @@ def save_arrays(scene: Scene, folder: Path) -> None:
 
 def load_scene(folder: Path) -> Scene:
     """Read both files back and check that they belong together."""
+    if not (folder / "scene.json").is_file():
+        raise DataError(
+            f"{folder}: not the folder of a scene (it has no scene.json). Make one: fedwinnow scene make --out {folder}"
+        )
     text = read_json(folder / "scene.json")
     arrays = read_arrays(folder / "scene.npz", ("rows", "offsets", "given"), ("true",))
     try:
@@ -127,7 +131,8 @@ def read_arrays(path: Path, needed: tuple[str, ...], optional: tuple[str, ...]) 
                 raise DataError(f"{path}: the array '{missing[0]}' is missing; needed: {', '.join(needed)}.")
             arrays = {name: stored[name] for name in (*needed, *optional) if name in stored.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError, AttributeError, TypeError) as problem:
-        raise DataError(f"{path}: cannot be read as npz: {problem}") from None
+        reason = "it is no archive of plain arrays" if "allow_pickle" in str(problem) else problem
+        raise DataError(f"{path}: cannot be read as npz: {reason}") from None
     for name, values in arrays.items():
         if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
             raise DataError(

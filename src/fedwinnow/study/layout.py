@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedwinnow.errors import UsageError, unknown
+from fedwinnow.study.plan import read_book
 from fedwinnow.study.records import Record
 
 SCENE_KEYS = ("data", "clients", "partition", "noise")
@@ -48,6 +49,39 @@ def lay_out(
         runs=cells,
         notes=(*common_settings(records, {*rows, *across}), *uneven_settings(records, rows, across)),
     )
+
+
+def named_layout(records: Sequence[Record]) -> Layout | None:
+    """Rows and columns as a sweep calls them, in its order; None where the runs are not all of one sweep."""
+    sweep = records[0].sweep
+    if sweep is None or any(record.sweep != sweep for record in records):
+        return None
+    cells: dict[tuple[str, str], dict[int, Record]] = {}
+    for record in records:
+        cells.setdefault((record.row, record.column), {})[record.seed] = record
+    names = read_book(sweep)["names"].values()
+    there = {name for cell in cells for name in cell}
+    rows = tuple(row for row in dict.fromkeys(name["row"] for name in names) if row in there)
+    columns = tuple(scene for scene in dict.fromkeys(name["scene"] for name in names) if scene in there)
+    return Layout(
+        rows=rows,
+        columns=columns,
+        runs=cells,
+        notes=(
+            *common_settings(records, {"method"}),
+            *what_columns_are(cells, columns),
+            *uneven_settings(records, ("method",), SCENE_KEYS),
+        ),
+    )
+
+
+def what_columns_are(cells: dict[tuple[str, str], dict[int, Record]], columns: Sequence[str]) -> list[str]:
+    """The scene behind each name of a column, where the name does not say it."""
+    records = [record for runs in cells.values() for record in runs.values()]
+    keys = [key for key in SCENE_KEYS if varies(records, key)]
+    scenes = {column: label(next(iter(runs.values())), keys) for (_, column), runs in cells.items()}
+    told = [f"{name}: {scenes[name]}" for name in columns if scenes[name] != name]
+    return [f"Scenes: {'; '.join(told)}."] if told and keys else []
 
 
 def label(record: Record, keys: Sequence[str]) -> str:

@@ -77,13 +77,15 @@ class Plan:
         """Refuse names that do not exist and folders that hold something else, before anything is run."""
         from fedwinnow import catalogue
         from fedwinnow.methods.find import find_method
+        from fedwinnow.scene.noise import make_noise
 
         for job in self.jobs:
             experiment = job.experiment
             find_method(experiment.method)
-            for family, spec in (("partitions", experiment.partition), ("noises", experiment.noise)):
-                if isinstance(spec, str | dict):
-                    catalogue.find(family, catalogue.split(family, spec)[0])
+            catalogue.make("partitions", experiment.partition)
+            catalogue.make("optimizers", experiment.optimizer)
+            if experiment.noise is not None:
+                make_noise(experiment.noise)
         book = self.book()
         for job in self.jobs:
             asked = book.get(self.place(job))
@@ -96,21 +98,31 @@ class Plan:
 
     def book(self) -> dict[str, dict[str, str]]:
         """What earlier sweeps into this folder asked for."""
-        path = self.out / BOOK
-        if not path.exists():
-            return {}
-        try:
-            found: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8"))["runs"]
-        except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise DataError(f"{path}: not the list that a sweep writes ({problem}).") from None
-        return found
+        return read_book(self.out).get("runs", {})
 
     def write_book(self) -> None:
         """Note what is asked for, beside what was."""
         from fedwinnow.atomic import write_text
 
-        runs = self.book() | {self.place(job): job.request for job in self.jobs}
-        write_text(self.out / BOOK, json.dumps({"runs": runs}, indent=1) + "\n")
+        before = read_book(self.out)
+        runs = before.get("runs", {}) | {self.place(job): job.request for job in self.jobs}
+        names = before.get("names", {}) | {self.place(job): {"row": job.row, "scene": job.scene} for job in self.jobs}
+        write_text(self.out / BOOK, json.dumps({"runs": runs, "names": names}, indent=1) + "\n")
+
+
+def read_book(out: Path) -> dict[str, dict[str, dict[str, str]]]:
+    """What sweeps into this folder asked for: by folder the settings of a run, and the names of its row and scene."""
+    path = out / BOOK
+    if not path.exists():
+        return {}
+    try:
+        found: dict[str, dict[str, dict[str, str]]] = json.loads(path.read_text(encoding="utf-8"))
+        whole = isinstance(found["runs"], dict) and isinstance(found.get("names", {}), dict)
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise DataError(f"{path}: not the list that a sweep writes ({problem}).") from None
+    if not whole:
+        raise DataError(f"{path}: not the list that a sweep writes (runs or names is no table).")
+    return found
 
 
 def refuse_other_request(job: Job, asked: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedwinnow.errors import DataError
@@ -17,8 +18,10 @@ from fedwinnow.study.table import Column, Table, Wanted, build
 FITS = 1000  # mixtures per run where clients are told apart; the paper's 10,000 move the second decimal
 
 
-def recipe_table(recipe: Recipe, plan: Plan, scale: Scale, test: Test = "t", alpha: float = 0.05) -> Table:
-    """The table of a recipe, with every row and column that the paper has."""
+def recipe_table(
+    recipe: Recipe, plan: Plan, scale: Scale, columns: Sequence[str] = (), test: Test = "t", alpha: float = 0.05
+) -> Table:
+    """The table of a recipe, with every row that the paper or the plan has and every column, or those asked for."""
     runs: dict[tuple[str, str], dict[int, Record]] = {}
     records = []
     for job in plan.jobs:
@@ -31,14 +34,15 @@ def recipe_table(recipe: Recipe, plan: Plan, scale: Scale, test: Test = "t", alp
                 runs.setdefault((job.row, job.scene), {})[job.seed] = record
     if not runs:
         raise DataError(f"{plan.out}: no finished run of {recipe.name}; start with: fedwinnow paper run {recipe.name}")
-    layout = Layout(recipe.rows, tuple(map(recipe.label, recipe.settings)), runs, notes_of(recipe, scale, records))
+    rows = tuple(dict.fromkeys((*recipe.rows, *(job.row for job in plan.jobs))))
+    layout = Layout(rows, recipe.columns(columns), runs, notes_of(recipe, scale, records))
     usual = ("last10", "best") if recipe.figures[0] in ("last10", "best", "last") else ()
     wanted = Wanted(
         show=",".join(dict.fromkeys((*recipe.figures, *usual))),
         score=recipe.table.get("score", "accuracy"),
         test=test,
         alpha=alpha,
-        order=recipe.rows,
+        order=rows,
         published=recipe.published(),
     )
     made = build(layout, records, wanted)

@@ -78,6 +78,14 @@ class Recipe:
         known = catalogue.entries("methods")
         return tuple(row for row in self.rows if parse_spec(self.method(row, "paper")["method"])[0] not in known)
 
+    def columns(self, words: Sequence[str] = ()) -> tuple[str, ...]:
+        """The names of the columns, or of those that have one of these words in them."""
+        every = tuple(map(self.label, self.settings))
+        for word in words:
+            if not any(word in label for label in every):
+                raise unknown(f"column of {self.name}", word, every)
+        return tuple(label for label in every if not words or any(word in label for word in words))
+
     def label(self, setting: Setting) -> str:
         """A column's name: only what differs between the columns."""
         parts = [(setting.data, {one.data for one in self.settings})]
@@ -86,8 +94,11 @@ class Recipe:
         return ", ".join(word for word, kinds in parts if len(kinds) > 1) or f"{setting.data}, {setting.partition}"
 
     def method(self, row: str, scale: Scale) -> Settings:
-        """The settings of a row: its method, still with braces, and others where it has some."""
-        entry = self.book["methods"][row]
+        """The settings of a row: its method, still with braces, and others where it has some.
+
+        A row that the paper's table does not have is a method of its own; the other tables of the paper may know it.
+        """
+        entry = self.book["methods"].get(row, row)
         if isinstance(entry, str):
             return {"method": entry}
         return {"method": entry[scale]} if scale in entry else dict(entry)
@@ -115,10 +126,12 @@ class Recipe:
         scale: Scale,
         *,
         rows: Sequence[str] = (),
+        also: Sequence[str] = (),
+        columns: Sequence[str] = (),
         seeds: Sequence[int] = (),
         changes: Settings | None = None,
     ) -> Plan:
-        """The runs of every cell that the paper prints and this version can play."""
+        """The runs of every cell that the paper prints and this version can play, and of other methods beside them."""
         for row in rows:
             if row not in self.rows:
                 raise unknown(f"row of {self.name}", row, self.rows)
@@ -127,10 +140,13 @@ class Recipe:
                 raise unknown("setting", key, SETTINGS)
         wanted = [row for row in rows or self.rows if row not in self.missing]
         printed = dict.fromkeys((cell["method"], setting_of(cell)) for cell in self.cells)
+        cells = [(row, setting) for row, setting in printed if row in wanted]
+        cells += [(row, setting) for row in also if row not in wanted for setting in self.settings]
+        chosen = self.columns(columns)
         jobs = []
         for seed in seeds or self.book["seeds"][scale]:
-            for row, setting in printed:
-                if row in wanted:
+            for row, setting in cells:
+                if self.label(setting) in chosen:
                     settings = {**self.job_settings(row, setting, scale), **(changes or {}), "seed": seed}
                     scene = Variant(self.label(setting), {})
                     folder = out / scene.folder / Variant(row, {}).folder / f"seed-{seed}"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.metrics.defined import Figure
+from fedwinnow.study.plan import read_book
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +21,9 @@ class Record:
     folder: Path
     settings: dict[str, str]  # every key of config.toml as a text; the method as the shortest spec
     summary: dict[str, Any]
+    sweep: Path | None = None  # the sweep that asked for it, and what it is called there
+    row: str = ""
+    column: str = ""
 
     @property
     def seed(self) -> int:
@@ -57,10 +61,10 @@ def read_records(places: Iterable[str | Path]) -> list[Record]:
     found: dict[Path, Record] = {}
     for place in given:
         if not place.is_dir():
-            raise UsageError(f"{place}: there is no such folder. Allowed: run folders, or folders that have some.")
+            raise DataError(f"{place}: there is no such folder. Allowed: run folders, or folders that have some.")
         for config in sorted([*place.glob("config.toml"), *place.glob("**/*/config.toml")]):
             if (config.parent / "summary.json").exists():
-                found.setdefault(config.parent.resolve(), read_record(config.parent))
+                found.setdefault(config.parent.resolve(), named(read_record(config.parent)))
     if not found:
         raise DataError(f"{', '.join(map(str, given))}: no run in there (no folder has config.toml and summary.json).")
     return list(found.values())
@@ -80,6 +84,16 @@ def read_record(folder: Path) -> Record:
         )
     settings = {key: as_text(value) for key, value in config.items() if key != "method"}
     return Record(folder, settings | {"method": str(summary["method"])}, summary)
+
+
+def named(record: Record) -> Record:
+    """A record with the names that its sweep has for its row and its scene, where a sweep made it."""
+    folder = record.folder.resolve()
+    for sweep in folder.parents[:3]:
+        names = read_book(sweep).get("names", {}).get(folder.relative_to(sweep).as_posix())
+        if names:
+            return replace(record, sweep=sweep, row=names["row"], column=names["scene"])
+    return record
 
 
 def as_text(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Literal
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.metrics.defined import Figure
 from fedwinnow.study import statistics
-from fedwinnow.study.layout import Layout, lay_out
+from fedwinnow.study.layout import Layout, lay_out, named_layout
 from fedwinnow.study.names import PICKS, Score, Shown, shown_figures
 from fedwinnow.study.records import Record, read_records
 
@@ -104,7 +104,9 @@ def table_of(records: Sequence[Record], wanted: Wanted) -> Table:
     done = [record for record in records if record.finished]
     if not done:
         raise DataError(f"none of the {len(records)} runs is finished; continue one with its command and --resume.")
-    return build(lay_out(done, wanted.rows, wanted.columns), records, wanted)
+    chosen = tuple(wanted.rows) != ("method",) or wanted.columns is not None
+    layout = None if chosen else named_layout(done)
+    return build(layout or lay_out(done, wanted.rows, wanted.columns), records, wanted)
 
 
 def build(layout: Layout, records: Sequence[Record], wanted: Wanted) -> Table:

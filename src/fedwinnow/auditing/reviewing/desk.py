@@ -39,15 +39,18 @@ class Desk:
     def state(self) -> dict[str, Any]:
         """Everything the page shows besides single samples."""
         decided = read_decisions(self.folder)
-        mine = {sample: one for (sample, who), one in decided.items() if who == self.reviewer}
+        by_sample: dict[str, dict[str, Decision]] = {}
+        for (sample, who), one in decided.items():
+            by_sample.setdefault(sample, {})[who] = one
         queue = []
         for sample, row in self.rows.items():
-            own = mine.get(sample)
+            words = by_sample.get(sample, {})
+            own = words.get(self.reviewer)
             # The word of the others shows only after one's own, so that two opinions stay two.
             others = [
                 {"reviewer": who, "decision": one.decision, "label": one.label}
-                for (name, who), one in decided.items()
-                if name == sample and who != self.reviewer and own is not None
+                for who, one in words.items()
+                if who != self.reviewer and own is not None
             ]
             decision = None if own is None else {"decision": own.decision, "label": own.label}
             queue.append(

@@ -79,6 +79,11 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise
     except Exception as problem:  # zipfile, zlib and numpy raise nearly anything on a broken file
         where = f"{path}, array '{key}'" if key else str(path)
-        reason = "it holds Python objects" if "allow_pickle" in str(problem) and key else str(problem).split("\n")[0]
-        raise DataError(f"{where}: not readable as an .npz file of plain arrays ({reason}).") from None
+        reason = str(problem).split("\n")[0]
+        if "allow_pickle" in reason:  # NumPy says this also of a file that is nothing it knows
+            reason = "it holds Python objects, which are never loaded" if key else "it is no archive of arrays"
+        raise DataError(
+            f"{where}: not readable as an .npz file of plain arrays ({reason}). Write it with numpy.savez from arrays "
+            "of numbers or texts."
+        ) from None
     return arrays

@@ -82,6 +82,8 @@ class Evaluation:
             row |= self.pseudo_labels(said["pseudo_labels"])
         if "local_predicted" in said:
             row |= self.memorised_on_site(said["global_predicted"], said["local_predicted"])
+        if "local_tested" in said:
+            row |= self.tested_on_site(said["local_tested"])
         return row
 
     def mine(self, client: int) -> Integers:
@@ -125,6 +127,12 @@ class Evaluation:
             sites[str(client)] = {name: figure["memorised"] for name, figure in figures.items()}
         means = {f"{name}_memorised": mean_of(site[name] for site in sites.values()) for name in ("global", "local")}
         return {**means, "memorised_by_site": sites}
+
+    def tested_on_site(self, predicted: dict[int, Any]) -> dict[str, Any]:
+        """The test accuracy of the models that the round's clients trained, one by one."""
+        labels = self.labels["test"]
+        sites = {str(client): share(count(said == labels), len(labels)) for client, said in predicted.items()}
+        return {"local_accuracy": mean_of(sites.values()), "accuracy_by_site": sites}
 
     # --- after the last round --------------------------------------------------------------------------------------
 
