@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from fedwinnow.backends.backend import Backend
 from fedwinnow.backends.choose import make_backend
 from fedwinnow.device import choose_device
 from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError
@@ -21,6 +20,7 @@ from fedwinnow.experiment.prepare import Stage, prepare, setup_of
 from fedwinnow.experiment.set_aside import bench_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import clients_table, config_of, environment, peak_memory, summarise
+from fedwinnow.federation.backend import Backend
 from fedwinnow.federation.host import Host, Setup, new_model
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
