@@ -14,8 +14,9 @@ from fedwinnow.auditing.report import write_report
 from fedwinnow.auditing.verdicts import FEWEST_OF_SITE, KEEP, REVIEW, TOO_FEW, SiteVerdict
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.federation.host import Answer
-from fedwinnow.randomness import Integers
+from fedwinnow.randomness import Floats, Integers
 
+LEAST = 1e-6  # a method that is surer than this is not believed
 SHOWN = 60  # samples with a preview, the most suspicious first
 
 
@@ -36,13 +37,19 @@ def write_own_audit(
         ids=dataset.train.ids[order],
         given=given[order],
         suggested=suggested[order],
-        score=p_wrong[order],
+        score=log_odds(p_wrong[order]),
         p_wrong=p_wrong[order] if enough else np.full(len(order), np.nan),
         decision=decision[order],
         compared={place: [[], []] for place in range(min(SHOWN, int(flagged.sum())))},
     )
     write_site(folder, found, Previews.of(dataset), facts_of(dataset, run))
     write_report(folder)
+
+
+def log_odds(share: Floats) -> Floats:
+    """The logarithm of p / (1 - p), finite where the method is sure."""
+    held = np.clip(share, LEAST, 1 - LEAST)
+    return np.log(held) - np.log1p(-held)
 
 
 def facts_of(dataset: Dataset, run: dict[str, Any]) -> dict[str, Any]:
