@@ -57,7 +57,7 @@ class Bar(Watcher):
         for need, text in WARNINGS.items():
             if need in stage.method.needs:
                 self.console.print(f"[yellow]{text}[/]")
-        if not self.console.quiet and done < rounds:
+        if not self.console.quiet and done < rounds and self.backend != "flower":  # other machines, other speeds
             seconds = estimate(stage, rounds - done, self.backend, self.device)
             self.console.print(f"[dim]this will take {in_words(seconds)}[/]")
 
