@@ -175,6 +175,17 @@ apply audited --out b.csv | 2 | nothing to apply ... Review first
 apply audited --out b.csv --accept-above 2 | 2 | --accept-above 2.0 ... at most 1
 apply audited --in-place --out b.csv | 2 | --in-place
 apply --undo good.csv --out b.csv | 3 | no receipt
+# sites on machines of their own
+serve --rounsd 3 | 2 | Did you mean '--rounds'?
+serve | 2 | --sites 0 ... 1 or more
+join | 2 | no --tls was given ... --insecure
+join --server | 2 | --server was given without a value
+join --server nowhere --data good.csv --name a --insecure | 2 | host:port
+certificates --site a | 2 | Did you mean '--sites'?
+certificates | 2 | --host ... --sites
+schema --dta good.csv | 2 | Did you mean '--data'?
+schema --data digits | 2 | a table (csv:..., parquet:...)
+schema {TABLE} --out good.csv | 2 | a file that ends in .json
 # sweeps, tables and figures
 sweep sweep-key.toml | 2 | sweep-key.toml: 'methodz' ... Did you mean 'method'?
 sweep sweep-scene.toml | 2 | Did you mean 'partition'?

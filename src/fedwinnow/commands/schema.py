@@ -34,6 +34,8 @@ class Schema(Flags):
         source = catalogue.make("data", understood(self.data)) if self.data else None
         if not isinstance(source, TableSource):
             raise UsageError(f"--data {self.data or '(nothing)'} was given; allowed: a table (csv:..., parquet:...).")
+        if self.out.suffix != ".json":  # the table itself must not be overwritten by a slip
+            raise UsageError(f"--out {self.out} was given; allowed: a file that ends in .json.")
         schema = source.fitted_schema()
         write_text(self.out, json.dumps(schema.to_dict(), indent=1) + "\n")
         self.emit({"file": str(self.out), "classes": list(schema.class_names), "columns": len(schema.columns)})
