@@ -3,14 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: setup demo test lint check bench docs clean
+.PHONY: setup demo test lint check bench pages docs clean
 
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[figures,parquet,dask]" --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[figures,parquet,dask,flower]" --group dev
 	@touch $(READY)
 
 demo: $(READY)
@@ -28,6 +28,12 @@ check: lint test
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+# The pages and tables that are written from the source text; tests say when one is out of date.
+pages: $(READY)
+	$(BIN)/python tools/write_method_tables.py
+	$(BIN)/python tools/write_reference.py
+	$(BIN)/python tools/draw_rooms.py
 
 docs: $(READY) .venv/docs-ready
 	$(BIN)/mkdocs build --strict

@@ -6,7 +6,7 @@ import argparse
 import sys
 from functools import partial
 
-from benchmarks import engine, growth, scenes, small, start
+from benchmarks import engine, growth, network, scenes, small, start
 from benchmarks.results import machine, write_section
 
 BENCHMARKS = {
@@ -15,6 +15,7 @@ BENCHMARKS = {
     "small": small.run,
     "growth": growth.run,
     "start": start.run,
+    "network": network.run,
 }
 
 

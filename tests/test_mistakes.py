@@ -178,6 +178,9 @@ apply --undo good.csv --out b.csv | 3 | no receipt
 # sweeps, tables and figures
 sweep sweep-key.toml | 2 | sweep-key.toml: 'methodz' ... Did you mean 'method'?
 sweep sweep-scene.toml | 2 | Did you mean 'partition'?
+sweep sweep-value.toml | 2 | --clients=many ... a whole number
+sweep sweep-rate.toml | 2 | rate=2.0 ... at most 1
+sweep sweep-optimizer.toml | 2 | Did you mean 'sgd'?
 sweep sweep-seeds.toml | 2 | seeds=a ... a whole number
 sweep sweep-twice.toml | 2 | 'fedavg' twice
 sweep nowhere.toml | 2 | nowhere.toml ... cannot be read

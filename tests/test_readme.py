@@ -15,6 +15,8 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 # A comment in front of a block says what the block needs: `<!-- file: NAME -->` or `<!-- skipped: REASON -->`.
 BLOCK = re.compile(r"(?:<!-- (file|skipped): ([^>]+?) -->\n)?```(?:bash|console)\n(.*?)```", re.DOTALL)
 
+QUICKER = {"fedwinnow demo": "fedwinnow demo --rounds 2"}  # what a user waits a minute for
+
 FILES = {
     "patients.csv": "diagnosis,hospital,age\n"
     + "".join(f"{'ill' if row % 3 else 'well'},{'north' if row % 2 else 'south'},{20 + row}\n" for row in range(40)),
@@ -40,8 +42,16 @@ def test_every_command_shown_works(document, tmp_path, monkeypatch, capsys):
         if needed:
             (tmp_path / needed).write_text(FILES[needed], encoding="utf-8")
         with pytest.raises(SystemExit) as ended:
-            main(shlex.split(line, comments=True)[1:])
+            main(shlex.split(QUICKER.get(line, line), comments=True)[1:])
         assert ended.value.code == 0, f"{line}\n{capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize("name", ["index.md", "start.md"])
+def test_the_python_of_the_first_pages_works(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})
+    assert any(tmp_path.iterdir())
 
 
 def test_the_documents_show_commands():
@@ -75,7 +85,7 @@ def test_links_and_pictures_lead_somewhere(document):
 
 def texts() -> list[Path]:
     """The project's own text files."""
-    folders = ["src", "docs", "tests", "tools", "benchmarks", ".github", ".ci"]
+    folders = ["src", "docs", "tests", "tools", "examples", "benchmarks", ".github", ".ci"]
     inside = [path for folder in folders for path in (ROOT / folder).rglob("*")]
     endings = {".py", ".md", ".toml", ".yml", ".txt", ".cff", ""}
     own = [path for path in [*inside, *ROOT.glob("*")] if path.suffix in endings and path.name != ".git"]

@@ -13,6 +13,8 @@ PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 
 PARTITIONS = {
     "iid": "iid",
+    "classes": "classes:per_client=3",
+    "quantity": "quantity:alpha=1",
     "shards": "shards:per_client=2",
     "dirichlet": "dirichlet:alpha=0.3",
     "bernoulli_dirichlet": "bernoulli_dirichlet:p=0.3,alpha=10",
@@ -21,8 +23,14 @@ FLIPS = {
     "symmetric": "constant:rate=0.4,flip=symmetric",
     "pair": "constant:rate=0.4,flip=pair",
     "asymmetric": "constant:rate=0.4,flip=asymmetric",
+    "instance": "constant:rate=0.4,flip=instance",
 }
-RATES = {"uniform": "uniform:share=0.6,low=0.5,high=1", "linear": "linear:low=0,high=0.4"}
+RATES = {
+    "uniform": "uniform:share=0.6,low=0.5,high=1",
+    "linear": "linear:low=0,high=0.4",
+    "gaussian": "gaussian:mean=0.3,std=0.15",
+    "fedcorr": "fedcorr:rho=0.6,tau=0.5",
+}
 
 
 def main() -> None:

@@ -11,7 +11,8 @@ import statistics
 from pathlib import Path
 
 from fedwinnow import catalogue
-from fedwinnow.commands.methods import LEARNS, beyond_the_model
+from fedwinnow.commands.methods import beyond_the_model
+from fedwinnow.report.words import LEARNS
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "methods"
@@ -69,7 +70,7 @@ def common_ground(file: str, name: str) -> str:
         cells = [spread([float(run["last10"]) for run in mine if run["scene"] == scene], 100, 1) for scene in scenes]
         gains = [100 * (float(run["last10"]) - usual[run["scene"], run["seed"]]) for run in mine]
         found = [float(run["auroc"]) for run in mine if run["auroc"]]
-        gain = "-" if method == "fedavg" else f"{statistics.fmean(gains):+.1f}"
+        gain = "-" if method == "fedavg" or not gains else f"{statistics.fmean(gains):+.1f}"
         rows.append([f"`{method}`", *cells, gain, f"{statistics.fmean(found):.3f}" if found else "-"])
     return markdown(["method", *scenes, "over FedAvg", "AUROC"], rows)
 

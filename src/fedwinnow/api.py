@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, Unpack
 
 from fedwinnow.experiment.play import Manner, Watcher, play
 from fedwinnow.experiment.result import Result
-from fedwinnow.experiment.settings import Experiment
+from fedwinnow.experiment.settings import Experiment, Settings, experiment_of
 from fedwinnow.federation.rounds import Faults
 from fedwinnow.trackers.tracker import make_trackers
 
@@ -25,16 +25,61 @@ def run(
     quorum: float = 0.5,
     watchers: tuple[Watcher, ...] = (),
     track: str | Sequence[str] | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Result:
-    """Run one experiment and give back its result.
+    """Train a federation on a scene, measure it, and give back the result.
 
-    `settings` are the fields of `fedwinnow.Experiment`, which are also the flags of `fedwinnow run`: data, clients,
-    partition, noise, scene, method, model, participation, rounds, epochs, batch_size, optimizer, seed and the rest.
-    `out` is the run folder; without one, a folder under `runs/` named after the method, the data and the seed.
-    `track` names trackers (tensorboard, wandb, mlflow); `watchers` are objects of your own that are told every round.
+    The names and defaults are those of the command `fedwinnow run`:
+
+        result = fedwinnow.run(method="feddiv", noise="uniform:low=0.4,high=0.6", rounds=5)
+        print(result.summary["last10"]["accuracy"])
+
+    A part (data, partition, noise, method, model, optimizer) is a text `name:key=value,key=value`, a dictionary with a
+    `kind`, or an object such as `FedProx(mu=0.1)`; `fedwinnow methods`, `partitions`, `noises` and so on list them.
+
+    What may change the result (the fields of `fedwinnow.Experiment`):
+
+        data="digits"         a spec, a path, or a `Dataset` (see `fedwinnow.data.arrays.from_arrays`)
+        clients=20            how many sites; the partition `column` takes them from the data instead
+        partition="iid"       who holds which sample
+        noise=None            which labels are wrong; None: trusted data stays right, other data keeps its labels
+        scene=None            the folder of a saved scene, instead of the four above
+        method="fedavg"       the method, or a file with your own: "./my_method.py:key=value"
+        model=None            None: it follows the data; "./my_model.py:build" takes your own
+        participation=0.25    the share of sites that takes part in a round
+        rounds=40             how many rounds
+        epochs=5              local epochs per round
+        batch_size=32         samples per step
+        optimizer="sgd:lr=0.03,momentum=0.5"    the local optimiser
+        test=0.2              the share split off as the test part, where the data has none of its own
+        validation=0.0        the share of every site's samples held out, labels as given, to choose a round by
+        trusted=0.0           samples with right labels for the server: a share of the test part, or so many
+        public=None           samples without labels for everybody: a share, a number, or the name of other data
+        views="none"          random views of images in training: "flip", "crop_flip", "strong"
+        clip=None             clip the norm of the gradient
+        drop_last=False       leave out the last batch of an epoch when it is not full
+        batch_norm="average"  running statistics: averaged, "local", or "batch_statistics"
+        mixed_precision=False half precision where it is safe; on a CUDA device only
+        eval_every=1          measure on the test part every so many rounds
+        memorisation_every=0  measure every so many rounds which wrong labels are known by heart; 0: at the end
+        seed=0                the same seed gives the same numbers, whatever the backend
+
+    How it is carried out, which changes nothing in the result:
+
+        out=None              the run folder; None: runs/<method>-<data>-<seed>
+        backend="serial"      or "processes:workers=2"
+        device=None           "cpu", "cuda", "cuda:1", "mps"; None: the best there is
+        resume=False          continue a run that was interrupted, or a finished one with more rounds
+        checkpoint_every=1    save every so many rounds
+        on_client_error="stop"    or "drop": leave a failing site out of the round
+        quorum=0.5            with "drop": the share of the asked sites that must answer
+        watchers=()           objects of your own that are told every round (`fedwinnow.experiment.play.Watcher`)
+        track=None            names of trackers: "tensorboard", "wandb", "mlflow"
+
+    Raises `UsageError` for a wrong request, `DataError` for wrong data and `RunError` where the run itself failed, all
+    of `fedwinnow.errors`. The run folder is described in docs/run-folder.md.
     """
-    experiment = Experiment(**settings)
+    experiment = experiment_of(settings)
     folder = Path(out) if out is not None else default_folder(experiment)
     manner = Manner(backend, device, resume, checkpoint_every, Faults(on_client_error, quorum))
     play(experiment, folder, manner, (*watchers, *make_trackers(track, folder)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 from pathlib import Path
@@ -10,13 +11,18 @@ import pytest
 
 from fedwinnow.backends.crew import Crew
 from fedwinnow.backends.processes import Processes
+from fedwinnow.errors import UsageError
 from fedwinnow.experiment import play
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Host, Setup
 from fedwinnow.federation.memory import Memory
+from fedwinnow.network.quiet import prepare as keep_flower_quiet
 
 MATERIAL = Path(__file__).parent / "material"
+
+with contextlib.suppress(UsageError):  # where Flower is not installed, its tests are skipped
+    keep_flower_quiet("serve")
 
 
 @pytest.fixture(scope="session")

@@ -85,7 +85,7 @@ def test_it_says_what_was_run_what_it_gave_and_what_left(plain_run: Path) -> Non
     assert words.percent(summary["last10"]["accuracy"]) in text
     assert words.percent(summary["detection"]["samples"]["precision"]) in text
     assert words.percent(summary["memorisation"]["memorised"]) in text
-    assert words.EXPOSURE["client"] in text
+    assert words.LEARNS["client"] in text
     assert "batch_size" in text
     assert "CHEATS" not in text
     for number in range(4):

@@ -146,7 +146,7 @@ def show_outcome(outcome: AuditOutcome, console: Console) -> None:
     """The counts of every site, and where to look."""
     from rich.table import Table
 
-    from fedwinnow.commands.progress import percent
+    from fedwinnow.report.words import percent
 
     table = Table("site", "labels", "worth a look", "estimated wrong", box=None, header_style="dim")
     for line in outcome.counts()[:40]:
@@ -166,7 +166,7 @@ def show_outcome(outcome: AuditOutcome, console: Console) -> None:
 
 def show_self_test(test: dict[str, Any] | None, console: Console) -> None:
     """What the audit is worth on this data."""
-    from fedwinnow.commands.progress import percent
+    from fedwinnow.report.words import percent
 
     if test is None:
         console.print("no self-test was made: p_wrong is a guess")

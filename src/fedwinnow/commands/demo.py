@@ -101,7 +101,7 @@ def show_runs(summaries: dict[str, dict[str, Any]], console: Console) -> None:
     """What each method reached, side by side."""
     from rich.table import Table
 
-    from fedwinnow.commands.progress import percent
+    from fedwinnow.report.words import percent
 
     table = Table("", "accuracy, last 10", "wrong labels found", "of its calls right", box=None, header_style="dim")
     for method, summary in summaries.items():

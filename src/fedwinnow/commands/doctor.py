@@ -23,6 +23,8 @@ EXTRAS = {
     "tensorboard": "tensorboard",
     "wandb": "wandb",
     "mlflow": "mlflow",
+    "dask": "distributed",
+    "ray": "ray",
 }
 NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "safetensors", "pillow")
 MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]!![/]"}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from fedwinnow import catalogue
 from fedwinnow.commands.parts import Catalogue, as_json, option_table
+from fedwinnow.report.words import LEARNS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,13 +22,6 @@ NEEDS = {
     "public_data": "samples without labels that every site and the server have (--public)",
 }
 MARKS = {"truth": "the truth ([red]CHEATS[/])", "pooled_data": "all data in one place ([red]NOT FEDERATED[/])"}
-
-# what a key exposes -> what its receiver can learn from it
-LEARNS = {
-    "model": "the trained model, and what can be inferred from one",
-    "client": "something about the site as a whole",
-    "sample": "something about single samples",
-}
 
 
 @dataclass

@@ -13,6 +13,7 @@ from rich.table import Table
 from fedwinnow.experiment.estimate import estimate, in_words
 from fedwinnow.experiment.play import Watcher
 from fedwinnow.experiment.prepare import Stage
+from fedwinnow.report.words import number, percent
 
 
 class Bar(Watcher):
@@ -56,7 +57,7 @@ class Bar(Watcher):
         for need, text in WARNINGS.items():
             if need in stage.method.needs:
                 self.console.print(f"[yellow]{text}[/]")
-        if not self.console.quiet and done < rounds:
+        if not self.console.quiet and done < rounds and self.backend != "flower":  # other machines, other speeds
             seconds = estimate(stage, rounds - done, self.backend, self.device)
             self.console.print(f"[dim]this will take {in_words(seconds)}[/]")
 
@@ -109,13 +110,3 @@ def warn_of_ranking(correlation: float | None, console: Console) -> None:
             f"[yellow]the method ranks its clients BACKWARDS: its estimate of their data quality has a correlation of "
             f"{correlation:.2f} with the truth[/]"
         )
-
-
-def percent(share: float | None) -> str:
-    """A share for people; a dash where it is unknown."""
-    return "–" if share is None or share != share else f"{100 * share:.1f} %"
-
-
-def number(value: float | None) -> str:
-    """A number for people; a dash where it is unknown."""
-    return "–" if value is None else f"{value:.3f}"

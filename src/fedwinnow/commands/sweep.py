@@ -143,8 +143,8 @@ def announce(plan: Plan, engine: Engine, device: str | None, console: Console) -
 
 def tell(outcome: Outcome, clock: Clock, console: Console) -> None:
     """One line for a run that has ended, with the time left."""
-    from fedwinnow.commands.progress import percent
     from fedwinnow.experiment.estimate import in_words
+    from fedwinnow.report.words import percent
 
     job, left = outcome.job, clock.seconds_left()
     result = percent(outcome.accuracy) if outcome.status == "finished" else f"FAILED: {outcome.message}"

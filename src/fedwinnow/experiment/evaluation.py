@@ -24,16 +24,19 @@ NOISY_CLIENT = 0.1  # a client counts as noisy above this share of wrong labels
 class Evaluation:
     """Measures a federation against the truth."""
 
-    def __init__(self, scene: Scene, labels: dict[str, Integers], trained: Holdings, places: Integers) -> None:
+    def __init__(
+        self, scene: Scene, labels: dict[str, Integers], trained: Holdings, places: Integers, *, simulated: bool = True
+    ) -> None:
         self.scene = scene
         self.labels = labels
         self.trained = trained  # who trains on what
         self.places = places  # where each of those holdings is in the scene
+        self.simulated = simulated  # real sites are asked nothing that the method does not ask
 
     @property
     def everybody(self) -> tuple[int, ...]:
-        """All clients that hold samples."""
-        return tuple(np.flatnonzero(self.scene.holdings.sizes).tolist())
+        """All clients that hold samples and may be asked about them."""
+        return () if not self.simulated else tuple(np.flatnonzero(self.scene.holdings.sizes).tolist())
 
     def scores(self, federation: Federation, part: str) -> dict[str, Any] | None:
         """Task scores of what the method answers on the test part or the noisy hold-out; None where there is none.

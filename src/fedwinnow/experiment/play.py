@@ -20,6 +20,7 @@ from fedwinnow.experiment.prepare import Stage, prepare, setup_of
 from fedwinnow.experiment.set_aside import bench_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import clients_table, config_of, environment, peak_memory, summarise
+from fedwinnow.federation.backend import Backend
 from fedwinnow.federation.host import Host, Setup, new_model
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
@@ -63,6 +64,7 @@ class Manner:
     checkpoint_every: int = 1
     faults: Faults = dataclasses.field(default_factory=Faults)
     judgement: str | Part = ""  # what the sites keep in mind for an audit
+    reach: Callable[[Host], Backend] | None = None  # a way to the clients that `backend` names but cannot make
 
     def __post_init__(self) -> None:
         if self.checkpoint_every < 1:
@@ -131,13 +133,15 @@ class Player:
         self.federation = Federation(
             stage.method,
             self.server,
-            make_backend(manner.backend, host),
+            make_backend(manner.backend, host) if manner.reach is None else manner.reach(host),
             memory,
             ledger,
             stage.site_names,
             manner.faults,
         )
-        self.evaluation = Evaluation(stage.scene, stage.labels, stage.sites.holdings, stage.places)
+        self.evaluation = Evaluation(
+            stage.scene, stage.labels, stage.sites.holdings, stage.places, simulated=stage.simulated
+        )
 
     def play(self) -> dict[str, Any]:
         """All rounds that are left, then the summary; an interruption saves what is done."""

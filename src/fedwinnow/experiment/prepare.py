@@ -38,6 +38,7 @@ class Stage:
     parts: dict[str, Features]  # "test" and, where asked for, "validation"; "public" samples have no labels
     labels: dict[str, Integers]
     aside: SetAside
+    simulated: bool = True  # False where sites are real: what they hold is not here, and nobody may ask about samples
 
 
 def prepare(experiment: Experiment, scene: Scene | None = None) -> Stage:

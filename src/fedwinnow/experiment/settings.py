@@ -6,10 +6,11 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, get_type_hints
 
-from fedwinnow.errors import UsageError
+from fedwinnow.errors import UsageError, unknown
 from fedwinnow.federation.training import BatchNorm, Training, Views
+from fedwinnow.options import convert
 
 AMOUNT = "at least 0 and below 1 (a share), or a whole number of samples"
 
@@ -28,6 +29,35 @@ def is_amount(value: float) -> bool:
     return 0 <= value < 1 or (math.isfinite(value) and value == int(value) and value >= 1)
 
 
+class Settings(TypedDict, total=False):
+    """The keywords of `fedwinnow.run` and its kin, so that editors and type checkers know them."""
+
+    data: Any
+    clients: int
+    partition: Any
+    noise: Any
+    scene: str | Path | None
+    test: float
+    validation: float
+    trusted: float
+    public: Any
+    method: Any
+    model: Any
+    participation: float
+    rounds: int
+    epochs: int
+    batch_size: int
+    optimizer: Any
+    views: Views
+    clip: float | None
+    drop_last: bool
+    batch_norm: BatchNorm
+    mixed_precision: bool
+    eval_every: int
+    memorisation_every: int
+    seed: int
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One experiment. Two runs with equal experiments give equal results, bit for bit on a CPU."""
@@ -36,7 +66,7 @@ class Experiment:
     clients: int = 20
     partition: Any = "iid"
     noise: Any = None
-    scene: Path | None = None  # a saved scene instead of data, clients, partition and noise
+    scene: str | Path | None = None  # a saved scene instead of data, clients, partition and noise
     test: float = 0.2
     validation: float = 0.0
     trusted: float = 0.0  # below 1 a share of the test part, else so many of its samples
@@ -58,6 +88,9 @@ class Experiment:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name, hint in get_type_hints(Experiment).items():
+            if hint is not Any:  # a part, which says itself what it is
+                convert(flag_of(name), getattr(self, name), hint)
         allowed = {
             "clients": (self.clients >= 1, "1 or more"),
             "participation": (0 < self.participation <= 1, "above 0 and at most 1"),
@@ -73,10 +106,23 @@ class Experiment:
         }
         for name, (good, words) in allowed.items():
             if not good:
-                flag = name.replace("_", "-")
-                raise UsageError(f"--{flag} {getattr(self, name)} was given; allowed: {words}.")
+                raise UsageError(f"{flag_of(name)} {getattr(self, name)} was given; allowed: {words}.")
 
     def training(self) -> Training:
         """The settings of local training."""
         names = {field.name for field in dataclasses.fields(Training)}
         return Training(**{name: getattr(self, name) for name in names - {"optimizer"}}, optimizer=str(self.optimizer))
+
+
+def flag_of(name: str) -> str:
+    """A setting as the command line writes it."""
+    return f"--{name.replace('_', '-')}"
+
+
+def experiment_of(settings: Settings) -> Experiment:
+    """The experiment that these keywords describe; a misspelt one is told apart from those that exist."""
+    known = {field.name for field in dataclasses.fields(Experiment)}
+    for name in settings:
+        if name not in known:
+            raise unknown("setting", name, known)
+    return Experiment(**settings)

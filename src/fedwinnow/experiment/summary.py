@@ -49,16 +49,10 @@ def summarise(
             "realised_rate": or_null(scene.realised_rate),
         },
         "set_aside": stage.aside.facts,
-        "last": last or scores_of(measured[-1:]),
-        "last10": scores_of(measured[-10:]) if measured else last or scores_of([]),
-        "best": scores_of(sorted(measured, key=lambda row: -row["accuracy"])[:1])
-        if measured
-        else last or scores_of([]),
+        **picked(measured, last),
     }
     if stage.experiment.validation > 0:
-        chosen = [row for row in measured if row.get("validation_accuracy") is not None]
-        # The first of the rounds that do best on the noisy hold-out; its test scores count.
-        summary["validation"] = scores_of(sorted(chosen, key=lambda row: -row["validation_accuracy"])[:1])
+        summary["validation"] = scores_of(first_best(measured, "validation_accuracy"))  # its test scores count
     summary["test"] = None if test is None else {k: v for k, v in test.items() if k not in SCORES}
     summary["detection"] = final.get("detection")
     summary["memorisation"] = final.get("memorisation")
@@ -69,6 +63,22 @@ def summarise(
     seconds = round(sum(row["seconds"] + row["evaluation_seconds"] for row in rounds), 3)
     summary["cost"] = {**whole, "seconds": seconds, "peak_memory_mb": peak}
     return summary
+
+
+def picked(measured: list[dict[str, Any]], last: dict[str, Any] | None) -> dict[str, Any]:
+    """The last round, the last ten and the best; where no round was measured, what the end was."""
+    if not measured:
+        return dict.fromkeys(("last", "last10", "best"), last or scores_of([]))
+    return {
+        "last": last or scores_of(measured[-1:]),
+        "last10": scores_of(measured[-10:]),
+        "best": scores_of(first_best(measured, "accuracy")),
+    }
+
+
+def first_best(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """The first of the rounds that are best by a figure, as a list of one; of none where nobody has it."""
+    return sorted((row for row in rows if row.get(name) is not None), key=lambda row: -row[name])[:1]
 
 
 def scores_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -104,6 +114,8 @@ def config_of(stage: Stage) -> dict[str, Any]:
             continue  # the scene says what they really were
         if field.name == "public" and value is not None:
             value = str(value)  # a number on the command line is a text
+        if field.name == "scene" and value is not None:
+            value = Path(value)  # a program may say it as a text
         if value is not None:
             config[field.name] = plain(value.resolve() if isinstance(value, Path) else value)
     scene = stage.scene

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedwinnow import catalogue
 from fedwinnow.data.dataset import Features
@@ -23,6 +23,7 @@ from fedwinnow.federation.bench import NOBODY
 from fedwinnow.federation.client import Client, score, scoring_batch
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.judgement import Judgement
+from fedwinnow.federation.layers import seed_layers, use_batch_statistics
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, Verdict
 from fedwinnow.federation.payload import Payload
@@ -266,18 +267,6 @@ class Host:
         return score(model, stored, self.input_step, self.sites.shape.classes).cpu()
 
 
-def seed_layers(key: int, device: torch.device) -> None:
-    """Seed the generators that layers such as dropout draw from.
-
-    `torch.manual_seed` would also note the call, with its whole stack, for GPUs that may be used one day.
-    """
-    torch.default_generator.manual_seed(key)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(key)
-    elif device.type == "mps":
-        torch.mps.manual_seed(key)
-
-
 class Spares:
     """Further scratch models, made once and used again; apart from the host, so that no client can reach others."""
 
@@ -304,11 +293,3 @@ def new_model(shape: Shape, setup: Setup) -> FlatModel:
     if setup.training.batch_norm == "batch_statistics":
         use_batch_statistics(module)
     return FlatModel(module, setup.device)
-
-
-def use_batch_statistics(module: nn.Module) -> None:
-    """Make every batch normalisation forget its running statistics and use those of the batch, also in scoring."""
-    for layer in module.modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            layer.track_running_stats = False
-            layer.running_mean = layer.running_var = layer.num_batches_tracked = None

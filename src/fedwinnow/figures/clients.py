@@ -57,7 +57,13 @@ def draw_quality(views: Sequence[View], path: Path) -> Path:
             values = np.array(stated[-1], float)
             error = float(np.nanmean((values - true) ** 2))
             label = f"{view.name}, seed {view.record.seed}: MSE {error:.3f}"
-            axes.plot(values, MARKS[place % len(MARKS)], color=("black", *CYCLE)[place], markersize=5, label=label)
+            axes.plot(
+                values,
+                MARKS[place % len(MARKS)],
+                color=("black", *CYCLE)[place % (len(CYCLE) + 1)],
+                markersize=5,
+                label=label,
+            )
         axes.set(xlabel="client", ylabel="data quality", ylim=(0, 1.05), title="Data quality, true and estimated")
         figure.legend(frameon=False, loc="outside lower center", ncols=2)
     return path

@@ -31,7 +31,7 @@ from fedwinnow.options import option
 from fedwinnow.parts import criticality
 from fedwinnow.parts.aggregate import WeightedMean
 from fedwinnow.parts.contributions import loss_drops, shapley_values
-from fedwinnow.parts.criticality import ascending, chosen_parameters, earth_movers_distance, most_critical
+from fedwinnow.parts.criticality import ascending, chosen_parameters, most_critical
 
 PENDING = "pending."  # the mean of the last pass of stage 1, as far as it has come
 TRUSTING = ("loss_drop", "shapley")  # estimators of others, which look at trusted samples instead of criticality
@@ -147,8 +147,7 @@ class FedES(Method):
             if self.estimator in TRUSTING:
                 models[client] = reply
             server.state["samples"][client] = reply["samples"].double()
-            # eq. (8), with its sign
-            product = criticality.signed_criticality(reply["weights"], before, chosen)
+            product = criticality.signed_criticality(reply["weights"], before, chosen)  # eq. (8), with its sign
             server.remember(client, {"product": product})
         if models:
             server.state["gain"][list(models)] = self.gains(server, list(models.values()))
@@ -207,14 +206,7 @@ class FedES(Method):
             for client in members:
                 mean.add({"curve": self.curve(server, client)}, 1.0)
             reference = mean.result()["curve"]
-        middle = reference.mean(dtype=torch.float64)
-        found = []
-        for client in members:
-            curve = self.curve(server, client)
-            mean_criticality = float(curve.mean(dtype=torch.float64))
-            distance = earth_movers_distance(curve, reference)
-            sign = float(torch.sign(mean_criticality - middle))  # eq. (10)
-            found.append({"mean": mean_criticality, "emd": distance, "signed_emd": sign * distance}[self.estimator])
+        found = [criticality.estimates(self.curve(server, client), reference)[self.estimator] for client in members]
         return torch.tensor(found, dtype=torch.float64)
 
     def curve(self, server: Server, client: int) -> Tensor:

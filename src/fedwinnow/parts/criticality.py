@@ -48,6 +48,13 @@ def earth_movers_distance(first: Tensor, second: Tensor) -> float:
     return float((first - second).abs().mean(dtype=torch.float64))
 
 
+def estimates(curve: Tensor, reference: Tensor) -> dict[str, float]:
+    """What FedES takes for a client's quality: mean criticality, distance to the reference, distance with its sign."""
+    middle, mean = reference.mean(dtype=torch.float64), float(curve.mean(dtype=torch.float64))
+    distance = earth_movers_distance(curve, reference)
+    return {"mean": mean, "emd": distance, "signed_emd": float(torch.sign(mean - middle)) * distance}  # eq. (10)
+
+
 def zero_to_one(values: Tensor) -> Tensor:
     """Min-max; values that differ by no more than rounding are all 1."""
     return scaling.zero_to_one(values, 1e-9 * float(values.abs().max()))

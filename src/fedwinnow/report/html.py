@@ -156,7 +156,7 @@ def ledger_rows(ledger: dict[str, Any] | None) -> dict[str, Any] | None:
             keys.append(
                 {
                     "key": key,
-                    "learns": words.EXPOSURE.get(facts["exposes"], facts["exposes"]),
+                    "learns": words.LEARNS.get(facts["exposes"], facts["exposes"]),
                     "kind": facts["exposes"],
                     "sites": len(sent),
                     "count": sum(line["count"] for line in sent),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-EXPOSURE = {
-    "model": "a trained model: what can be inferred from one, and no more",
+# what a key exposes -> what its receiver can learn from it
+LEARNS = {
+    "model": "the trained model, and what can be inferred from one",
     "client": "something about the site as a whole",
-    "sample": "something about single samples of the site",
+    "sample": "something about single samples",
 }
 
 

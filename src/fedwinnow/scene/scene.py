@@ -208,7 +208,7 @@ class Scene:
         chosen = self.true if labels == "true" else self.given
         if chosen is None:
             raise DataError("the true labels of this scene are unknown.")
-        flat = self.holdings.client * self.classes + chosen
+        flat = (self.holdings.client * self.classes + chosen)[chosen >= 0]  # below: labels that only their site knows
         return np.bincount(flat, minlength=self.clients * self.classes).reshape(self.clients, self.classes)
 
     def transitions(self, client: int | None = None) -> Integers:

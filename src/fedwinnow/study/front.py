@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from fedwinnow.study.names import Score
 from fedwinnow.study.statistics import Test
 from fedwinnow.study.table import Table, Wanted, make_table
 
 if TYPE_CHECKING:
+    from fedwinnow.experiment.settings import Settings
     from fedwinnow.study.sweep import Swept
 
 
@@ -25,7 +26,13 @@ def table(
 ) -> Table:
     """A table of every run in these folders; `str(table)` is Markdown, `table.save("table.tex")` writes a file.
 
-    The options are the flags of `fedwinnow table`.
+    The names and defaults are those of the command `fedwinnow table`:
+
+        fedwinnow.table("sweeps/first", show="last10,auroc", score="balanced_accuracy").save("table.tex")
+
+    A folder that holds run folders stands for all of them. `show` names figures of summary.json, `rows` and `columns`
+    the settings that make a row and a column (columns=None: those that differ). The best of a column is bold only
+    where a paired `test` over seeds ("t" or "wilcoxon"), corrected after Holm, stays below `alpha` against every other.
     """
     places: list[str | Path] = []
     for folder in folders:
@@ -44,16 +51,26 @@ def sweep(
     backend: str = "serial",
     device: str | None = None,
     checkpoint_every: int = 1,
+    on_client_error: Literal["stop", "drop"] = "stop",
+    quorum: float = 0.5,
     track: str | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Swept:
     """Run every method on every scene with every seed; what is finished is skipped, what is broken resumed.
 
-    `settings` hold for all runs and are those of `fedwinnow.run`. A scene is a dictionary of settings (partition,
-    noise, data ...); a method is a spec, or a dictionary with settings of its own. A failing run does not stop the
-    others: see `failed` of what is given back.
+    The names and defaults are those of the command `fedwinnow sweep`:
+
+        swept = fedwinnow.sweep(["fedavg", "feddiv"], scenes=[{"noise": "constant:rate=0.4"}], seeds=3, rounds=5)
+        print(swept.failed, swept.table(show="last10,auroc"))
+
+    A method is a spec, or a dictionary with settings of its own and a `name`; a scene is a dictionary of settings
+    (partition, noise, data ...). `seeds` is a number (3: the seeds 0, 1 and 2) or the seeds themselves. `settings` hold
+    for all runs and are those of `fedwinnow.run`, which explains them. At one seed every method meets the same scene
+    and the same first weights. `jobs` runs go at a time, on this machine or where `engine` says. A failing run does
+    not stop the others: see `failed` of what is given back.
     """
     from fedwinnow.experiment.play import Manner
+    from fedwinnow.federation.rounds import Faults
     from fedwinnow.study.engine import make_engine
     from fedwinnow.study.plan import make_plan, variants
     from fedwinnow.study.sweep import Work, run_plan
@@ -63,7 +80,7 @@ def sweep(
         variants(methods, "method", "method"),
         variants(scenes or [{"name": "scene"}], "scene", "scene"),
         range(seeds) if isinstance(seeds, int) else seeds,
-        settings,
+        dict(settings),
     )
-    manner = Manner(backend, device, True, checkpoint_every)
+    manner = Manner(backend, device, True, checkpoint_every, Faults(on_client_error, quorum))
     return run_plan(plan, make_engine(engine, jobs), Work(manner, track))

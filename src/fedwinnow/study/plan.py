@@ -77,13 +77,15 @@ class Plan:
         """Refuse names that do not exist and folders that hold something else, before anything is run."""
         from fedwinnow import catalogue
         from fedwinnow.methods.find import find_method
+        from fedwinnow.scene.noise import make_noise
 
         for job in self.jobs:
             experiment = job.experiment
             find_method(experiment.method)
-            for family, spec in (("partitions", experiment.partition), ("noises", experiment.noise)):
-                if isinstance(spec, str | dict):
-                    catalogue.find(family, catalogue.split(family, spec)[0])
+            catalogue.make("partitions", experiment.partition)
+            catalogue.make("optimizers", experiment.optimizer)
+            if experiment.noise is not None:
+                make_noise(experiment.noise)
         book = self.book()
         for job in self.jobs:
             asked = book.get(self.place(job))

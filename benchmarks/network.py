@@ -1,0 +1,138 @@
+"""What a network costs: one exchange with three sites over TLS on this machine, against the same exchange in a loop."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.results import paired
+from fedwinnow.backends.serial import Serial
+from fedwinnow.errors import RunError
+from fedwinnow.experiment.prepare import prepare, setup_of
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.federation.host import Host, Task
+from fedwinnow.federation.memory import Memory
+from fedwinnow.network.agreement import describe_run
+from fedwinnow.network.keys import ServerFiles, make_certificates
+from fedwinnow.network.quiet import prepare as keep_quiet
+from fedwinnow.scene.scene import Scene
+
+if TYPE_CHECKING:
+    from fedwinnow.backends.flower import Flower
+
+SITES = ("site-a", "site-b", "site-c")
+MODELS = {"0.1 M": "mlp:hidden=280,layers=2", "11 M": "mlp:hidden=3280,layers=2"}
+TURNS = 5
+
+
+def run() -> str:
+    """Seconds per exchange and where they go, as Markdown."""
+    keep_quiet("serve")
+    lines = [
+        f"Three sites, one process each, one client of 20 samples per site, one epoch; medians of {TURNS} exchanges in",
+        "turns with the serial backend. Packing is tensors to bytes and back on both sides, measured apart; an empty",
+        "message costs what every request costs, polling included; the rest is hashes, chunks and TLS.",
+        "",
+        "| parameters | serial, s | network, s | ratio | packing, s | empty message, s | the rest, s |",
+        "|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        Scene.make("digits:train=60", clients=len(SITES), seed=1).save(folder / "scene")
+        make_certificates(folder / "certs", ("localhost",), SITES)
+        for name, model in MODELS.items():
+            lines.append(measured(name, model, folder))
+    return "\n".join(lines)
+
+
+def measured(name: str, model: str, folder: Path) -> str:
+    """One line of the table."""
+    experiment = Experiment(scene=folder / "scene", model=model, epochs=1, participation=1.0)
+    with reached(experiment, folder) as backend:
+        serial = Serial(backend.host)
+        weights = backend.host.model.payload()
+        turn = count(1)
+
+        def exchange(way: Flower | Serial) -> None:
+            number = next(turn)
+            for answer in way.exchange([Task(client, "train", number, 0, weights) for client in range(len(SITES))]):
+                if answer.error is not None:
+                    raise RunError(answer.error)
+
+        exchange(backend)  # sites prepare at the first question
+        over, here = paired(lambda: exchange(backend), lambda: exchange(serial), TURNS)
+        packing, empty = packing_of(backend), empty_message(backend)
+    rest = max(over - here - packing - empty, 0.0)
+    return f"| {name} | {here:.3f} | {over:.3f} | {over / here:.1f} | {packing:.3f} | {empty:.3f} | {rest:.3f} |"
+
+
+@contextlib.contextmanager
+def reached(experiment: Experiment, folder: Path) -> Iterator[Flower]:
+    """A backend whose clients are in other processes."""
+    from fedwinnow.backends.flower import Flower
+    from fedwinnow.backends.flower_link import Link
+    from fedwinnow.backends.flower_run import Terms, gather
+
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = int(one.getsockname()[1])
+    stage = prepare(experiment)
+    setup = setup_of(stage.experiment, "cpu")
+    host = Host(stage.sites, stage.judged, stage.parts, stage.method, setup, Memory(folder / "memory"))
+    link = Link("127.0.0.1", port, ServerFiles(folder / "certs"), 600.0, lambda text: None)
+    join = [sys.executable, "-m", "fedwinnow", "join", "--server", f"localhost:{port}", "--scene", folder / "scene"]
+    sites = [
+        subprocess.Popen(
+            [*join, "--tls", folder / "certs" / name, "--clients", str(number), "--out", folder / name, "--quiet"]
+        )
+        for number, name in enumerate(SITES)
+    ]
+    try:
+        terms = Terms(len(SITES), say=lambda text: None, names=link.name_of)
+        roster = gather(link.grid, {"kind": "hello", "task": None}, terms)
+        yield Flower(host, roster, describe_run(stage, simulated=True), stage.site_names, terms.timeout)
+    finally:
+        for site in sites:
+            site.kill()
+            site.wait()
+        link.close()
+
+
+def packing_of(backend: Flower) -> float:
+    """Seconds for the tensors of one exchange: packed once for everybody, unpacked and packed at every site."""
+    from fedwinnow.backends.flower_records import from_records, to_records
+
+    weights, seconds = backend.host.model.payload(), []
+    for _ in range(TURNS):
+        began = time.perf_counter()
+        letter = to_records({}, weights, {})
+        for _ in SITES:
+            _, received = from_records(letter)
+            from_records(to_records({}, received, {}))
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
+def empty_message(backend: Flower) -> float:
+    """Seconds for a question without tensors to every site."""
+    from fedwinnow.backends.flower import Letter, exchange
+    from fedwinnow.backends.flower_records import to_records
+
+    seconds = []
+    for _ in range(TURNS):
+        began = time.perf_counter()
+        hello = to_records(backend.roster.hello, {}, {})
+        letters = [Letter(place, node, hello) for place, node in enumerate(backend.roster.known)]
+        for _ in exchange(backend.roster.grid, letters, backend.timeout):
+            continue
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)

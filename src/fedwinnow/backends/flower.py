@@ -1,0 +1,250 @@
+"""Clients at other machines: questions and answers as messages over any Flower grid, by its public interface."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import Array, Message, RecordDict
+from flwr.serverapp import Grid
+from torch import Tensor
+
+from fedwinnow.backends.flower_records import from_records, to_records
+from fedwinnow.errors import DataError, RunError
+from fedwinnow.federation.host import Answer, Host, Task
+from fedwinnow.federation.payload import Payload
+from fedwinnow.network.site import NOTES, REPLY
+
+AHEAD = 2  # messages under way per node: the next one is there when a site ends the one before
+SHORTEST, LONGEST = 0.05, 1.0  # seconds between two looks for a message
+PATIENCE_FOR_HELLO = 60.0  # seconds
+ASKED_AGAIN = 3.0  # seconds until a site that cannot take part is asked again
+
+Packed = dict[int, tuple[Tensor, Array]]
+
+
+@dataclass(frozen=True, eq=False)
+class Letter:
+    """A message to a node; `number` tells letters of one exchange apart."""
+
+    number: int
+    node: int | None  # None: nobody knows where its receiver is
+    content: RecordDict
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Why there is no reply."""
+
+    reason: str
+
+
+def nap(since: float) -> float:
+    """Wait for the next look: a tenth of the time in which nothing came, so that looking costs next to nothing."""
+    time.sleep(min(max((time.monotonic() - since) / 10, SHORTEST), LONGEST))
+    return since
+
+
+def exchange(grid: Grid, letters: Sequence[Letter], timeout: float) -> Iterator[tuple[Letter, RecordDict | Lost]]:
+    """Send letters, some at a time to each node, and give back what came of each, as it comes."""
+    waiting: dict[int | None, deque[Letter]] = {}
+    for letter in letters:
+        waiting.setdefault(letter.node, deque()).append(letter)
+    under_way: dict[str, tuple[Letter, float]] = {}
+    since = time.monotonic()
+    while waiting or under_way:
+        yield from post(grid, waiting, under_way, timeout)
+        arrived = list(grid.pull_messages(list(under_way))) if under_way else []
+        for message in arrived:
+            letter, _ = under_way.pop(message.metadata.reply_to_message_id)
+            for name, (other, _) in under_way.items():
+                if other.node == letter.node:  # it was waiting for this one: its time begins now
+                    under_way[name] = other, time.monotonic() + timeout
+            yield letter, Lost(reason_of(message)) if message.has_error() else message.content
+        now = time.monotonic()
+        for name in [name for name, (_, until) in under_way.items() if until < now]:
+            yield under_way.pop(name)[0], Lost(f"no reply within {timeout:g} seconds")
+        if arrived or under_way:
+            since = time.monotonic() if arrived else nap(since)
+
+
+def post(
+    grid: Grid,
+    waiting: dict[int | None, deque[Letter]],
+    under_way: dict[str, tuple[Letter, float]],
+    timeout: float,
+) -> Iterator[tuple[Letter, Lost]]:
+    """Send what there is room for; letters to a node that is not there are lost at once."""
+    busy = [letter.node for letter, _ in under_way.values()]
+    ready = {node: AHEAD - busy.count(node) for node in waiting}
+    there = set(grid.get_node_ids()) if any(room > 0 for room in ready.values()) else set()
+    for node, room in ready.items():
+        for _ in range(min(room, len(waiting[node]))):
+            letter = waiting[node].popleft()
+            if node not in there:
+                yield letter, Lost("the site is not connected")
+                continue
+            message = Message(letter.content, dst_node_id=node, message_type="train", ttl=AHEAD * timeout)
+            name = next(iter(grid.push_messages([message])), "")
+            if name:
+                under_way[name] = letter, time.monotonic() + timeout
+            else:
+                yield letter, Lost("the link did not take the message")
+        if not waiting[node]:
+            del waiting[node]
+
+
+def reason_of(message: Message) -> str:
+    """What Flower says about a message that has no reply."""
+    return f"the site was lost ({message.error.reason or message.error.code})"
+
+
+class Roster:
+    """Which sites are there, and where each client lives."""
+
+    def __init__(
+        self, grid: Grid, hello: dict[str, Any], names: Callable[[int], str | None], say: Callable[[str], None]
+    ) -> None:
+        self.grid, self.hello, self.names, self.say = grid, hello, names, say
+        self.known: dict[int, dict[str, Any]] = {}  # node -> what it said of itself
+        self.refused: dict[int, tuple[str, float]] = {}  # why, and when it may be asked again
+
+    def refresh(self) -> None:
+        """Ask nodes that nobody has spoken to yet who they are; one that was refused may have been corrected."""
+        now = time.monotonic()
+        patient = [node for node, (_, until) in self.refused.items() if until > now]
+        new = [node for node in self.grid.get_node_ids() if node not in self.known and node not in patient]
+        letters = [Letter(place, node, to_records(self.hello, {}, {})) for place, node in enumerate(new)]
+        for letter, outcome in exchange(self.grid, letters, PATIENCE_FOR_HELLO):
+            if isinstance(outcome, Lost):
+                continue  # it is asked again at the next look
+            assert letter.node is not None
+            self.introduce(letter.node, outcome)
+
+    def introduce(self, node: int, content: RecordDict) -> None:
+        """Take in what a node says of itself."""
+        try:
+            facts, _ = from_records(content)
+        except DataError as problem:
+            facts = {"error": str(problem)}
+        name = self.names(node) or str(facts.get("site", node))
+        if "error" in facts:
+            reason, (before, _) = str(facts["error"]), self.refused.get(node, ("", 0.0))
+            self.refused[node] = reason, time.monotonic() + ASKED_AGAIN
+            if reason != before:
+                self.say(f"site {name} cannot take part: {reason}")
+            return
+        for other in [other for other, said in self.known.items() if said["site"] == name]:
+            del self.known[other]  # the same site, back under another number of Flower's
+        self.known[node] = facts | {"site": name}
+        self.say(f"site {name} is there")
+
+    def present(self) -> dict[int, dict[str, Any]]:
+        """The nodes that are connected now, with what they said."""
+        there = set(self.grid.get_node_ids())
+        return {node: facts for node, facts in self.known.items() if node in there}
+
+    def places(self, site_names: tuple[str, ...]) -> dict[int, int]:
+        """The node of every client: sites with their own data are numbered by name, others say which they have."""
+        found: dict[int, int] = {}
+        for node, facts in self.known.items():
+            numbers = facts.get("clients")
+            if numbers is None:
+                numbers = [site_names.index(facts["site"])] if facts["site"] in site_names else []
+            for number in numbers:
+                if number in found:
+                    other = self.known[found[number]]["site"]
+                    raise RunError(f"client {number} is at two sites, {other} and {facts['site']}; allowed: one.")
+                found[int(number)] = node
+        return found
+
+
+class Flower:
+    """Reaches clients through a grid; the test part is scored here."""
+
+    def __init__(self, host: Host, roster: Roster, run: dict[str, Any], names: tuple[str, ...], timeout: float) -> None:
+        self.host, self.roster, self.run, self.names, self.timeout = host, roster, run, names, timeout
+
+    def exchange(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+        """Answers in the order of the tasks, whoever is ready first."""
+        self.roster.refresh()
+        places = self.roster.places(self.names)
+        packed: Packed = {}
+        clients: list[int] = []
+        letters: list[Letter] = []
+        for task in tasks:
+            facts = self.facts("ask", task.client) | {
+                "ask": task.ask,
+                "round": task.round,
+                "exchange": task.exchange,
+                "memory": task.memory,
+            }
+            content = to_records(facts, task.payload, packed)
+            letters.append(Letter(len(letters), places.get(task.client), content))
+            clients.append(task.client)
+        ready: dict[int, Answer] = {}
+        turn = 0
+        for letter, outcome in exchange(self.roster.grid, letters, self.timeout):
+            ready[letter.number] = answer_of(clients[letter.number], outcome)
+            while turn in ready:
+                yield ready.pop(turn)
+                turn += 1
+
+    def facts(self, kind: str, client: int) -> dict[str, Any]:
+        """What every message to a client says, so that a site that was started again needs nothing else."""
+        return {"kind": kind, "run": self.run, "number": client, "client": client}
+
+    def finish(self, number: int, payloads: dict[int, tuple[Payload, str | None]]) -> dict[int, str]:
+        """Tell every site that the run is over, with the last model; who could not be told, and why."""
+        self.roster.refresh()
+        places = self.roster.places(self.names)
+        letters, packed = [], Packed()
+        told: set[int] = set()
+        for client, (payload, memory) in payloads.items():
+            if (node := places.get(client)) is None or node in told:
+                continue
+            told.add(node)
+            facts = self.facts("finish", client) | {"round": number, "exchange": 0, "memory": memory}
+            letters.append(Letter(client, node, to_records(facts, payload, packed)))
+        silent: dict[int, str] = {}
+        for letter, outcome in exchange(self.roster.grid, letters, self.timeout):
+            answer = answer_of(letter.number, outcome)
+            if answer.error is not None:
+                silent[letter.number] = answer.error
+        return silent
+
+    def score(self, part: str, weights: Payload, count: int) -> Tensor:
+        """Logits of the coordinator's own samples."""
+        return self.host.score(part, weights, 0, count)
+
+    def close(self) -> None:
+        """The link belongs to whoever opened it."""
+
+
+def answer_of(client: int, outcome: RecordDict | Lost) -> Answer:
+    """What came of a letter, as the rounds know it; nothing that a site says is believed without a look."""
+    if isinstance(outcome, Lost):
+        return Answer(client, error=outcome.reason)
+    try:
+        facts, payload = from_records(outcome)
+    except DataError as problem:
+        return Answer(client, error=str(problem))
+    if "error" in facts:
+        return Answer(client, error=str(facts["error"]))
+    memory = facts.get("memory")
+    return Answer(
+        client=client,
+        reply={key.removeprefix(REPLY): value for key, value in payload.items() if key.startswith(REPLY)},
+        memory=memory if isinstance(memory, str) else None,
+        notes={key.removeprefix(NOTES): value for key, value in payload.items() if key.startswith(NOTES)},
+        forward_samples=whole(facts.get("forward_samples")),
+        backward_samples=whole(facts.get("backward_samples")),
+    )
+
+
+def whole(value: Any) -> int:
+    """A count; nothing where a site sends something else."""
+    return value if isinstance(value, int) and value >= 0 else 0

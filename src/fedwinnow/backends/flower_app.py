@@ -1,0 +1,58 @@
+"""The Flower app: the same run on a Flower federation that people already have, started with `flwr run`.
+
+The run config of the server names `config` (a TOML file as for `fedwinnow run`), `out` and `sites`; the node config of
+each site names `data`, or `scene` and `clients`, and `folder`. Everything here is Flower's public interface.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from fedwinnow.backends.flower_records import from_records, to_records
+from fedwinnow.backends.flower_run import Terms, coordinate
+from fedwinnow.commands.serve import Serve
+from fedwinnow.config import find_config, read_config
+from fedwinnow.errors import UsageError
+from fedwinnow.experiment.play import Manner
+from fedwinnow.federation.rounds import Faults
+from fedwinnow.network.holdings import holding_of
+from fedwinnow.network.site import Site
+
+server_app = ServerApp()
+client_app = ClientApp()
+
+
+@server_app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Play the run that the run config names."""
+    settings = {key: str(value) for key, value in context.run_config.items()}
+    for key in ("config", "out", "sites"):
+        if key not in settings:
+            raise UsageError(f"the run config has no '{key}'; needed: config, out and sites.")
+    serve = Serve(**read_config(find_config(settings["config"]), Serve))
+    manner = Manner("flower", serve.device, serve.resume, 1, Faults(serve.on_client_error, serve.quorum))
+    terms = Terms(int(settings["sites"]), float(settings.get("timeout", serve.timeout)), serve.patience)
+    coordinate(grid, serve.experiment(), Path(settings["out"]), manner, terms)
+
+
+@client_app.train()
+def train(message: Message, context: Context) -> Message:
+    """Answer one message for the clients that the node config names."""
+    node = context.node_config
+    site = site_of(*(str(node.get(key, "")) for key in ("data", "scene", "clients", "name", "folder")), context.node_id)
+    facts, payload = from_records(message.content)
+    said, sent = site.answer(facts, payload)
+    return Message(to_records(said, sent, {}), reply_to=message)
+
+
+@functools.lru_cache(maxsize=4)
+def site_of(data: str, scene: str, clients: str, name: str, folder: str, node: int) -> Site:
+    """The site of a node, kept where Flower keeps the process."""
+    holding = holding_of(data or None, Path(scene) if scene else None, clients or None, None)
+    named = name or f"node-{node}"
+    return Site(named, holding, Path(folder or f"sites/{named}"), print)

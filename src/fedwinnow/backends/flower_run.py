@@ -1,0 +1,135 @@
+"""A whole run over a Flower grid: wait for the sites, play, tell them that it is over."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from flwr.serverapp import Grid
+
+from fedwinnow.backends.flower import Flower, Roster
+from fedwinnow.data.load import load
+from fedwinnow.errors import DataError, RunError, UsageError
+from fedwinnow.experiment.play import Manner, Player, Watcher
+from fedwinnow.experiment.prepare import Stage, prepare
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.experiment.summary import config_of
+from fedwinnow.federation.host import Host
+from fedwinnow.network.agreement import describe_run, task_of
+from fedwinnow.network.real_sites import real_stage, task_data
+from fedwinnow.store import RunFolder
+
+LOOK = 0.2  # seconds between two looks for sites
+LARGEST = 10**9  # samples of one site: above that a claim is a mistake, and the coordinator would run out of memory
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """How a run over a network is carried out, besides what every run has."""
+
+    sites: int
+    timeout: float = 600.0  # seconds for a site to answer one question
+    patience: float = 3600.0  # seconds to wait for the sites
+    say: Callable[[str], None] = print
+    names: Callable[[int], str | None] = lambda node: None  # the name that a node's key belongs to
+
+    def __post_init__(self) -> None:
+        for flag, value in (("sites", self.sites), ("timeout", self.timeout), ("patience", self.patience)):
+            if not value > 0:
+                raise UsageError(f"--{flag} {value} was given; allowed: above 0.")
+
+
+@dataclasses.dataclass
+class Herald(Watcher):
+    """Tells the operator at once who was left out of a round, and why."""
+
+    say: Callable[[str], None]
+
+    def round(self, row: dict[str, Any]) -> None:
+        for site, reason in row["dropped"].items():
+            self.say(f"round {row['round']}: {site} was left out: {reason}")
+
+
+def coordinate(
+    grid: Grid, experiment: Experiment, out: Path, manner: Manner, terms: Terms, watchers: tuple[Watcher, ...] = ()
+) -> dict[str, Any]:
+    """Play an experiment with sites that a grid reaches, and give back its summary."""
+    folder = RunFolder(out)
+    with folder.locked():
+        if experiment.scene is not None:
+            stage = prepare(experiment)
+            roster = gather(grid, {"kind": "hello", "task": None}, terms)
+            check_shares(roster, stage)
+        else:
+            own = task_data(load(experiment.data))
+            roster = gather(grid, {"kind": "hello", "task": task_of(own)}, terms)
+            stage = real_stage(experiment, own, samples_of(roster))
+        return play_over(roster, stage, folder, manner, terms, watchers)
+
+
+def gather(grid: Grid, hello: dict[str, Any], terms: Terms) -> Roster:
+    """Wait until enough sites are there, and say who is."""
+    roster = Roster(grid, hello, terms.names, terms.say)
+    until, shown = time.monotonic() + terms.patience, -1
+    while True:
+        roster.refresh()
+        there = sorted(facts["site"] for facts in roster.present().values())
+        if len(there) != shown:
+            terms.say(f"{len(there)} of {terms.sites} sites are there: {', '.join(there) or 'none yet'}")
+            shown = len(there)
+        if len(there) >= terms.sites:
+            return roster
+        if time.monotonic() > until:
+            raise RunError(f"only {len(there)} of {terms.sites} sites came within {terms.patience:g} seconds.")
+        time.sleep(LOOK)
+
+
+def samples_of(roster: Roster) -> dict[str, int]:
+    """How many samples each site says it has."""
+    for facts in roster.known.values():
+        if not isinstance(facts.get("samples"), int) or not 0 < facts["samples"] < LARGEST:
+            raise DataError(
+                f"site {facts['site']} does not say how many samples it has ({facts.get('samples')!r}). Sites join "
+                f"this run with --data; --scene is for a coordinator with --scene."
+            )
+    return {facts["site"]: facts["samples"] for facts in roster.known.values()}
+
+
+def check_shares(roster: Roster, stage: Stage) -> None:
+    """Every client of a scene must be at one site, and all sites must have the same scene."""
+    for facts in roster.known.values():
+        if facts.get("scene") != stage.scene.hash:
+            raise DataError(
+                f"site {facts['site']} has the scene {str(facts.get('scene'))[:12]}, the coordinator "
+                f"{stage.scene.hash[:12]}. Copy the coordinator's scene folder to the site."
+            )
+    places = roster.places(stage.site_names)
+    if absent := [client for client in range(stage.sites.holdings.clients) if client not in places]:
+        raise UsageError(f"client {absent[0]} is at no site ({len(absent)} in all); give --clients at the sites.")
+
+
+def play_over(
+    roster: Roster, stage: Stage, folder: RunFolder, manner: Manner, terms: Terms, watchers: tuple[Watcher, ...]
+) -> dict[str, Any]:
+    """Play a stage with the sites that were gathered."""
+    run = describe_run(stage, simulated=stage.simulated)
+    backends: list[Flower] = []
+
+    def reach(host: Host) -> Flower:
+        backends.append(Flower(host, roster, run, stage.site_names, terms.timeout))
+        return backends[0]
+
+    config = config_of(stage)
+    folder.check(config, stage.scene.hash, resume=manner.resume)
+    over_network = dataclasses.replace(manner, backend="flower", reach=reach)
+    player = Player(stage, folder, over_network, (*watchers, Herald(terms.say)))
+    folder.take(config)
+    summary = player.play()
+    server, memory = player.server, player.federation.memory
+    last = {c: (stage.method.send(server, c), memory.versions.get(c)) for c in server.available}
+    for client, reason in backends[0].finish(player.done, last).items():
+        terms.say(f"site {stage.site_names[client]} was not told that the run is over: {reason}")
+    return summary

@@ -1,0 +1,79 @@
+"""`fedwinnow join`: a site of a run over a network."""
+
+from __future__ import annotations
+
+import re
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedwinnow.commands.common import Flags
+from fedwinnow.commands.network import refuse_unless_protected, tell
+from fedwinnow.errors import UsageError
+
+
+@dataclass
+class Join(Flags):
+    """Take part in a run: train on the data that is here, send what the ledger lists, keep the verdict on the labels.
+
+    The folder gets ledger.jsonl (what left this site, when, how many bytes), the site's own memory, and at the end
+    audit.csv and report.html.
+    """
+
+    server: str = "127.0.0.1:8443"
+    """The coordinator: host:port."""
+    tls: Path | None = None
+    """This site's folder of `fedwinnow certificates`: ca.crt and site.key."""
+    insecure: bool = False
+    """Plain text and no key: for trials on one machine."""
+    data: str | None = None
+    """The site's data: a name with options (csv:path=a.csv,label=diagnosis,schema=schema.json), or a path."""
+    scene: Path | None = None
+    """Instead of --data: a saved scene, of which this machine carries some clients."""
+    clients: str | None = None
+    """With --scene: which clients, for example 0-49 or 0,2,5-9; none: all."""
+    name: str | None = None
+    """The site's name; none: that of its --tls folder, or of this machine. With keys, the key decides."""
+    out: Path | None = None
+    """The site's folder; none: sites/<name>."""
+    device: str | None = None
+    """cpu, cuda, cuda:1, mps; none: the best there is."""
+    patience: float = 600.0
+    """Seconds to wait for a coordinator that cannot be reached."""
+    heartbeat: float = 30.0
+    """Seconds; the coordinator holds this site for lost when it shows no sign of life for two of them."""
+
+    def run(self) -> int:
+        """Answer until the run is over."""
+        from fedwinnow.network.holdings import holding_of
+        from fedwinnow.network.keys import SiteFiles
+        from fedwinnow.network.quiet import prepare
+        from fedwinnow.network.site import Site
+        from fedwinnow.store import RunFolder
+
+        if not re.fullmatch(r"[^\s:/]+:\d{1,5}", self.server):
+            raise UsageError(f"--server {self.server} was given; allowed: host:port, for example hospital.org:8443.")
+        refuse_unless_protected(self.tls, self.insecure, self.say)
+        if not 10 <= self.heartbeat <= 1800:
+            raise UsageError(f"--heartbeat {self.heartbeat:g} was given; allowed: 10 to 1800 seconds.")
+        prepare("join")
+        from fedwinnow.backends import flower_link
+
+        files = None if self.tls is None else SiteFiles(self.tls)
+        name = self.name or (self.tls.resolve().name if self.tls else socket.gethostname())
+        holding = holding_of(self.data, self.scene, self.clients, self.device)
+        folder = self.out or Path("sites") / name
+        with RunFolder(folder).locked():
+            site = Site(name, holding, folder, self.say)
+            try:
+                flower_link.join(site, self.server, files, self.patience, self.heartbeat)
+            except KeyboardInterrupt:
+                self.say("interrupted; the same command takes part again")
+                return 130
+        self.say(f"the run is over; this site's files are in {folder}")
+        self.emit({"folder": str(folder), "site": name})
+        return 0
+
+    def say(self, text: str) -> None:
+        """A line for the operator."""
+        tell(text, quiet=self.quiet)

@@ -1,0 +1,143 @@
+"""What a site may hold: its own data, or some clients of a frozen scene that several machines simulate together."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.load import load
+from fedwinnow.device import choose_device
+from fedwinnow.errors import DataError, UsageError
+from fedwinnow.experiment.prepare import Stage, prepare, setup_of
+from fedwinnow.federation.host import Answer, Host, Sites
+from fedwinnow.federation.memory import Memory
+from fedwinnow.methods.find import find_method
+from fedwinnow.models.shape import Shape
+from fedwinnow.network.agreement import experiment_of, shape_of
+from fedwinnow.scene.holdings import Holdings
+from fedwinnow.scene.scene import Scene
+
+
+@dataclasses.dataclass
+class SceneShare:
+    """Some clients of a scene."""
+
+    folder: Path
+    numbers: tuple[int, ...]
+    device: str | None = None
+    simulated: bool = True
+
+    def __post_init__(self) -> None:
+        self.folder = self.folder.parent if self.folder.suffix == ".npz" else self.folder
+        self.scene = Scene.load(self.folder)
+        if not self.numbers:
+            self.numbers = tuple(range(self.scene.clients))
+        if strange := [number for number in self.numbers if number not in range(self.scene.clients)]:
+            raise UsageError(
+                f"--clients {strange[0]} was given; the scene has the clients 0 to {self.scene.clients - 1}."
+            )
+
+    def introduction(self, task: dict[str, Any] | None) -> dict[str, Any]:
+        """Which clients are here, and of which scene."""
+        return {"clients": list(self.numbers), "scene": self.scene.hash}
+
+    def clients(self, run: dict[str, Any], number: int | None) -> tuple[int, ...]:
+        """Those that were asked for; where a method pools all data, the one client that has it."""
+        return self.numbers
+
+    def host(self, run: dict[str, Any], number: int | None, memory: Memory) -> Host:
+        """The host that a simulation on one machine would have."""
+        if run.get("scene") != self.scene.hash:
+            raise DataError(
+                f"this site has the scene {self.scene.hash[:12]}, the coordinator {str(run.get('scene'))[:12]}. "
+                f"Copy the coordinator's scene folder."
+            )
+        stage: Stage = prepare(experiment_of(run, scene=self.folder), self.scene)
+        setup = setup_of(stage.experiment, str(choose_device(self.device)))
+        return Host(stage.sites, stage.judged, stage.parts, stage.method, setup, memory)
+
+    def finish(self, name: str, run: dict[str, Any], verdict: Answer, folder: Path) -> None:
+        """A simulation is evaluated by its coordinator."""
+
+
+@dataclasses.dataclass
+class OwnData:
+    """The data of a real site, which stays there."""
+
+    dataset: Dataset
+    device: str | None = None
+    simulated: bool = False
+
+    def introduction(self, task: dict[str, Any] | None) -> dict[str, Any]:
+        """How many samples there are; the data is compared with the coordinator's task first."""
+        if task is not None:
+            self.labels(task)
+        return {"samples": len(self.dataset.train)}
+
+    def clients(self, run: dict[str, Any], number: int | None) -> tuple[int, ...]:
+        """This site is one client."""
+        return () if number is None else (int(number),)
+
+    def host(self, run: dict[str, Any], number: int | None, memory: Memory) -> Host:
+        """A host with the samples of this site only."""
+        task, (client,) = run["task"], self.clients(run, number)
+        experiment = experiment_of(run)
+        given = self.labels(task)
+        offsets = np.zeros(int(run["clients"]) + 1, np.int64)
+        offsets[client + 1 :] = len(given)
+        holdings = Holdings(np.arange(len(given)), offsets)
+        sites = Sites(
+            self.dataset.train.features, holdings, given, shape_of(task), tuple(task["mean"]), tuple(task["std"])
+        )
+        setup = setup_of(experiment, str(choose_device(self.device)))
+        return Host(sites, sites, {}, find_method(experiment.method), setup, memory)
+
+    def labels(self, task: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The labels as numbers of the coordinator's classes; what does not agree is named."""
+        ours, theirs = self.dataset.class_names, [str(name) for name in task["class_names"]]
+        if strange := [name for name in ours if name not in theirs]:
+            raise DataError(
+                f"the data here has the class {strange[0]!r}, which is not among the coordinator's: "
+                f"{', '.join(theirs)}. Correct the labels, or agree on the classes."
+            )
+        own, agreed = Shape.of(self.dataset), shape_of(task)
+        if (own.kind, own.sample_shape, own.vocabulary) != (agreed.kind, agreed.sample_shape, agreed.vocabulary):
+            raise DataError(
+                f"the samples here are {own.kind} of the shape {own.sample_shape}, the coordinator's are {agreed.kind} "
+                f"of the shape {agreed.sample_shape}. For tables, use the coordinator's schema (schema=FILE)."
+            )
+        number = np.array([theirs.index(name) for name in ours], np.int64)
+        return number[self.dataset.train.labels]
+
+    def finish(self, name: str, run: dict[str, Any], verdict: Answer, folder: Path) -> None:
+        """audit.csv and report.html, for the people of this site."""
+        from fedwinnow.network.own_audit import write_own_audit
+
+        write_own_audit(name, self.dataset, self.labels(run["task"]), run, verdict, folder)
+
+
+def holding_of(data: str | None, scene: Path | None, clients: str | None, device: str | None) -> OwnData | SceneShare:
+    """The data that is here, read and checked before anybody is told of it."""
+    if (data is None) == (scene is None):
+        raise UsageError("give --data or --scene, one of them.")
+    if scene is not None:
+        return SceneShare(scene, numbers_in(clients), device)
+    if clients is not None:
+        raise UsageError(f"--clients {clients} was given with --data; allowed: with --scene.")
+    return OwnData(load(data or ""), device)
+
+
+def numbers_in(text: str | None) -> tuple[int, ...]:
+    """0-2,5 as numbers; none for nothing."""
+    numbers: list[int] = []
+    for piece in (text or "").split(",") if text else []:
+        found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", piece)
+        if found is None or int(found[2] or found[1]) < int(found[1]):
+            raise UsageError(f"--clients {text} was given; allowed: numbers and ranges such as 0-49 or 0,2,5-9.")
+        numbers += range(int(found[1]), int(found[2] or found[1]) + 1)
+    return tuple(sorted(set(numbers)))

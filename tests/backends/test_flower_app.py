@@ -1,0 +1,95 @@
+"""The Flower app gives the serial run's model; a grid in this process takes the place of Flower's."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedwinnow
+from fedwinnow.errors import UsageError
+from fedwinnow.scene.scene import Scene
+
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install 'fedwinnow[flower]'")
+
+from flwr.app import Context, Message, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedwinnow.backends.flower_app import client_app, server_app
+
+ROOT = Path(__file__).parents[2]
+
+
+class Room(Grid):
+    """All nodes in this process: a message is answered by the app of its node at once."""
+
+    def __init__(self, nodes: dict[int, dict[str, str]]) -> None:
+        self.nodes = {
+            node: Context(1, node, node_config=config, state=RecordDict(), run_config={})
+            for node, config in nodes.items()
+        }
+        self.replies: dict[str, Message] = {}
+        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1  # as Flower does before an app starts
+
+    def set_run(self, run: Any) -> None:
+        raise NotImplementedError
+
+    @property
+    def run(self) -> Any:
+        raise NotImplementedError
+
+    def create_message(self, *words: Any, **more: Any) -> Message:
+        raise NotImplementedError
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        raise NotImplementedError
+
+    def get_node_ids(self) -> Iterable[int]:
+        return list(self.nodes)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        names = []
+        for message in messages:
+            names.append(f"message {len(self.replies)}")
+            message.metadata.__dict__["_message_id"] = names[-1]  # as Flower's own grid does
+            self.replies[names[-1]] = client_app(message, self.nodes[message.metadata.dst_node_id])
+        return names
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return [self.replies[name] for name in message_ids]
+
+
+def test_the_app_gives_the_serial_runs_model(tmp_path: Path) -> None:
+    settings = {"method": "fedrn", "model": "mlp:hidden=16", "rounds": 2, "epochs": 1, "participation": 1}
+    Scene.make("digits:train=120", clients=3, noise="constant:rate=0.3", seed=1).save(tmp_path / "scene")
+    fedwinnow.run(scene=tmp_path / "scene", out=tmp_path / "serial", **settings)
+    lines = [f"{key} = {value!r}" for key, value in (settings | {"scene": str(tmp_path / "scene")}).items()]
+    (tmp_path / "run.toml").write_text("\n".join(lines), encoding="utf-8")
+    room = Room(
+        {
+            7: {"scene": str(tmp_path / "scene"), "clients": "0-1", "folder": str(tmp_path / "east")},
+            9: {"scene": str(tmp_path / "scene"), "clients": "2", "folder": str(tmp_path / "west")},
+        }
+    )
+    config = {"config": str(tmp_path / "run.toml"), "out": str(tmp_path / "network"), "sites": 2}
+    server_app(room, Context(1, 0, node_config={}, state=RecordDict(), run_config=config))
+    state = (tmp_path / "network" / "state.safetensors").read_bytes()
+    assert state == (tmp_path / "serial" / "state.safetensors").read_bytes()
+    assert (tmp_path / "west" / "ledger.jsonl").exists()
+
+
+def test_what_the_config_lacks_is_named() -> None:
+    with pytest.raises(UsageError, match="'out'"):
+        server_app(Room({}), Context(1, 0, node_config={}, state=RecordDict(), run_config={"config": "run.toml"}))
+
+
+def test_the_example_names_the_apps() -> None:
+    example = tomllib.loads((ROOT / "examples/deploy/flower-app/pyproject.toml").read_text(encoding="utf-8"))
+    assert example["tool"]["flwr"]["app"]["components"] == {
+        "serverapp": "fedwinnow.backends.flower_app:server_app",
+        "clientapp": "fedwinnow.backends.flower_app:client_app",
+    }

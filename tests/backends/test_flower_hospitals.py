@@ -1,0 +1,122 @@
+"""docs/deploy.md is run as it stands, with a process for each machine."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedwinnow.cli import main
+from over_network import Cast, free_port
+
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install 'fedwinnow[flower]'")
+
+ROOT = Path(__file__).parents[2]
+SITES = ("site-a", "site-b", "site-c")
+
+
+def shown(word: str) -> list[list[str]]:
+    """The commands of the walk-through that begin with this word."""
+    text = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith(f"fedwinnow {word} ")]
+
+
+def write_tables(folder: Path) -> None:
+    """Patients whose age and pressure say what they have, a tenth of them with the wrong diagnosis."""
+    draw = np.random.default_rng(3)
+    for name in ("own", *SITES):
+        lines = ["age,pressure,sex,diagnosis"]
+        for row in range(80):
+            ill = row % 2
+            found = ill if name == "own" or row % 10 else 1 - ill
+            age, pressure = draw.normal(40 + 30 * ill, 5), draw.normal(120 + 30 * ill, 8)
+            lines.append(f"{age:.1f},{pressure:.1f},{'fm'[row % 3 == 0]},{('well', 'ill')[found]}")
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    strange = (folder / "site-c.csv").read_text(encoding="utf-8").replace("ill\n", "unwell\n", 1)
+    (folder / "strange.csv").write_text(strange, encoding="utf-8")
+
+
+def prepared(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 0, words
+
+
+def test_three_hospitals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_tables(tmp_path)
+    for words in (*shown("certificates"), *shown("schema")):
+        prepared(words)
+    port = str(free_port())
+    serve, join = shown("serve")[0], " ".join(shown("join")[0])
+    with Cast(tmp_path) as cast:
+        cast.start("serve", *(port if word == "8443" else word for word in serve))
+        cast.wait_for("serve", "listening")
+        strange = f"join --server localhost:{port} --tls certs/site-c --data csv:path=strange.csv,label=diagnosis"
+        cast.start("strange", *strange.split(), "--out", "strange")
+        for name in SITES[:2]:
+            cast.start(name, *join.replace("site-a", name).replace("8443", port).split())
+        cast.ended("strange", code=3)
+        cast.wait_for("serve", "site site-c cannot take part: the data here has the class 'unwell'")
+        assert "the data here has the class 'unwell'" in cast.said("strange")
+        cast.start("site-c", *join.replace("site-a", "site-c").replace("8443", port).split())
+        for name in ("serve", *SITES):
+            cast.ended(name)
+    check_coordinator(tmp_path / "runs" / "hospitals")
+    for name in SITES:
+        check_site(tmp_path / "sites" / name)
+
+
+def check_coordinator(folder: Path) -> None:
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "finished"
+    assert summary["last"]["accuracy"] > 0.8
+    assert (folder / "report.html").exists()
+    rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert [row["participants"] for row in rounds] == [[0, 1, 2]] * 5
+    everything = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert b"pressure" not in everything  # a column of the sites' tables
+
+
+def check_site(folder: Path) -> None:
+    with (folder / "audit.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 80
+    assert "</html>" in (folder / "report.html").read_text(encoding="utf-8")
+    (ledger,) = folder.glob("*/ledger.jsonl")
+    lines = [json.loads(line) for line in ledger.read_text().splitlines()]
+    assert [line["kind"] for line in lines] == ["ask"] * 5 + ["finish"]
+    assert set(lines[0]["sent"]) <= {"weights", "counters", "samples"}
+    assert lines[0]["sent"]["weights"]["bytes"] > 0
+    assert lines[0]["time"].endswith("Z")
+    assert lines[-1]["sent"] == {}
+
+
+def test_the_commands_that_are_shown_are_those_that_other_tests_run() -> None:
+    """The simulation on several machines is run, with fewer clients, by the test of same results."""
+    assert len(shown("serve")) == 2
+    assert shown("serve")[1][:5] == ["serve", "--scene", "scene", "--sites", "2"]
+    assert [words[-4:] for words in shown("join")[1:]] == [
+        ["--scene", "scene", "--clients", "0-49"],
+        ["--scene", "scene", "--clients", "50-99"],
+    ]
+
+
+def test_the_compose_file_can_be_read_and_names_commands_that_there_are() -> None:
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    whole = yaml.safe_load((ROOT / "examples" / "deploy" / "compose.yaml").read_text(encoding="utf-8"))
+    services = whole["services"]
+    assert set(services) == {"coordinator", *SITES}
+    assert "fedwinnow serve --config run.toml --sites 3 --tls certs" in services["coordinator"]["command"]
+    for name in SITES:
+        assert "fedwinnow join --server coordinator:8443 --tls key" in services[name]["command"]
+        assert services[name]["environment"]["SITE"] == name
+        assert services[name]["image"] == services["coordinator"]["image"]
+        assert f"./certs/{name}:/federation/key:ro" in services[name]["volumes"]

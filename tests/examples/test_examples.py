@@ -1,0 +1,92 @@
+"""The examples run as a user runs them, and reach what they promise."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run a script in an empty folder; what it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name: str, *words: str) -> str:
+        monkeypatch.setattr(sys, "argv", [name, *words])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_hospitals(play, tmp_path: Path) -> None:
+    said = play("hospital_csv/hospitals.py")
+    before, after = map(int, re.findall(r"wrong diagnoses: (\d+) before, (\d+) after", said)[0])
+    assert before == 66
+    assert after < before / 3
+    assert (tmp_path / "hospital-example" / "audit" / "east" / "report.html").exists()
+
+
+def test_shapes(play, tmp_path: Path) -> None:
+    said = play("image_folder/shapes.py")
+    wrong, moved, rightly = map(int, re.findall(r"(\d+) pictures were.*; (\d+) were moved, (\d+) of them", said)[0])
+    assert wrong == 39
+    assert rightly > wrong / 2
+    assert rightly > 0.8 * moved
+    assert len(list((tmp_path / "shapes-example" / "corrected").glob("*/*.png"))) == 360
+
+
+def test_people_stops_kindly_without_the_data(play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDWINNOW_DATA", raising=False)
+    monkeypatch.setenv("FEDWINNOW_CACHE", os.fspath(tmp_path / "cache"))
+    said = play("cifar10n/people.py")
+    assert "stops here" in said
+    assert "FEDWINNOW_DATA" in said
+    assert not (tmp_path / "cifar10n-example").exists()
+
+
+@pytest.mark.real
+def test_people(play, tmp_path: Path) -> None:
+    if not os.environ.get("FEDWINNOW_DATA"):
+        pytest.skip("FEDWINNOW_DATA names no folder with CIFAR-10 and CIFAR-10N")
+    said = play("cifar10n/people.py", "--train", "200", "--rounds", "1")
+    if "stops here" in said:
+        pytest.skip(said)
+    assert said.count("last-10 accuracy") == 2
+    assert (tmp_path / "cifar10n-example" / "feddiv" / "report.html").exists()
+
+
+def test_first_steps(play) -> None:
+    said = play("notebooks/first_steps.py")
+    assert "client-7" in said
+    assert "round 6" in said
+    assert "report.html: True" in said
+
+
+def test_compare_methods(play, tmp_path: Path) -> None:
+    said = play("notebooks/compare_methods.py")
+    assert "18 runs, 0 failed" in said
+    assert "MixUp" in said
+    assert "over n = 3 seeds" in said
+    assert "\\begin{tabular}" in (tmp_path / "notebook" / "table.tex").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", sorted((EXAMPLES / "notebooks").glob("*.py")), ids=lambda path: path.stem)
+def test_a_notebook_is_one_that_jupytext_opens(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# ---\n# jupyter:\n")
+    assert "format_name: percent" in text
+    cells = re.split(r"^# %%", text, flags=re.MULTILINE)[1:]
+    kinds = ["markdown" if cell.startswith(" [markdown]") else "code" for cell in cells]
+    assert kinds[0] == "markdown"
+    assert kinds.count("code") >= 4
+    for cell, kind in zip(cells, kinds, strict=True):
+        if kind == "markdown":
+            assert all(line.startswith("#") or not line for line in cell.splitlines()[1:])

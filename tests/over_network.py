@@ -1,0 +1,132 @@
+"""Real processes on loopback for the tests of serve and join."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from torch import Tensor
+
+from fedwinnow.backends.crew import spawning
+from fedwinnow.federation.payload import Payload
+from fedwinnow.network.site import Letter, Site
+
+SECONDS = 300.0  # nothing may take longer, or it hangs
+LOOK = 0.05
+
+# A process that has imported everything once; the others are forked from it, because the imports take seconds each.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(
+    ["fedwinnow.backends.flower_link", "fedwinnow.backends.flower_run", "tyro", "rich.progress"]
+)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def act(words: list[str], log: str, folder: str, tamper: str | None) -> None:
+    """A process: `fedwinnow ...`, with what it says in a file."""
+    from fedwinnow.cli import main
+
+    if tamper is not None:
+        cheat(tamper)
+    with open(log, "ab", buffering=0) as stream:
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, encoding="utf-8") for number in (1, 2))
+    os.chdir(folder)
+    main(words)
+
+
+TAMPERED: dict[str, Callable[[Tensor], Tensor]] = {
+    "nan": lambda weights: weights * float("nan"),
+    "shape": lambda weights: weights[:-1],
+}
+
+
+def cheat(how: str) -> None:
+    """Make the site of this process send other weights than it has found, past its own checks, or die sending them."""
+    from fedwinnow.backends import flower_link
+
+    honest = Site.answer
+
+    def answer(self: Site, facts: dict[str, Any], payload: Payload) -> Letter:
+        said, sent = honest(self, facts, payload)
+        if how == "dies" and sent:  # the reply is announced by then, and what it is made of never follows
+            flower_link.push_objects = lambda *parts, **more: os._exit(9)
+            return said, sent
+        return said, {key: TAMPERED[how](value) if key == "reply.weights" else value for key, value in sent.items()}
+
+    Site.answer = answer  # type: ignore[method-assign]
+
+
+class Cast:
+    """Processes that end with the test, and what each of them said."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.processes = folder, dict[str, BaseProcess]()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> Cast:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.join()
+
+    def start(self, name: str, *words: object, tamper: str | None = None) -> BaseProcess:
+        """Start `fedwinnow ...` in the folder of the cast."""
+        log = self.folder / f"{name}.log"
+        log.touch()
+        process = CONTEXT.Process(target=act, args=([str(word) for word in words], str(log), str(self.folder), tamper))
+        with spawning():
+            process.start()
+        self.processes[name] = process
+        return process
+
+    def kill(self, name: str) -> None:
+        """End a process as a power cut would."""
+        self.processes[name].kill()
+        self.processes[name].join()
+
+    def said(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(encoding="utf-8")
+
+    def ended(self, name: str, code: int = 0, seconds: float = SECONDS) -> None:
+        """Wait for the end of a process, and look at its exit code."""
+        self.processes[name].join(seconds)
+        found = self.processes[name].exitcode
+        assert found is not None, f"{name} hangs; it said:\n{self.everything()}"
+        assert found == code, f"{name} ended with {found}; it said:\n{self.everything()}"
+
+    def everything(self) -> str:
+        return "\n".join(f"--- {name}\n{self.said(name)}" for name in self.processes)
+
+    def wait_for(self, name: str, words: str, seconds: float = SECONDS) -> None:
+        """Wait until a process has said something."""
+        self.wait_until(lambda: words in self.said(name), repr(words), name, seconds)
+
+    def wait_until(self, happened: Callable[[], bool], what: str, name: str, seconds: float = SECONDS) -> None:
+        """Wait until something has happened while a process lives."""
+        until = time.monotonic() + seconds
+        while True:
+            alive = self.processes[name].is_alive()  # before the look: it may do it as its last act
+            if happened():
+                return
+            assert alive, f"{name} ended before {what}:\n{self.everything()}"
+            assert time.monotonic() < until, f"{what} never came:\n{self.everything()}"
+            time.sleep(LOOK)

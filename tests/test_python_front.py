@@ -1,0 +1,168 @@
+"""Python and the command line are one thing: the same names, the same defaults, the same results, visible types."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import subprocess
+import sys
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedwinnow
+from fedwinnow.auditing.python import TRAINING
+from fedwinnow.auditing.start import settings_for
+from fedwinnow.cli import main
+from fedwinnow.commands.audit import Audit
+from fedwinnow.commands.run import Run
+from fedwinnow.commands.sweep import Sweep
+from fedwinnow.commands.table import Table
+from fedwinnow.errors import UsageError
+from fedwinnow.experiment.settings import Experiment, Settings
+from fedwinnow.flags import flags_of
+
+SETTINGS = {field.name: field.default for field in dataclasses.fields(Experiment)}
+PRINTING = {"json", "quiet"}  # a program prints by itself
+# What has another form in Python: a name, or the same value written otherwise.
+OTHERWISE: dict[str, dict[str, Any]] = {
+    "run": {"config": "a file; Python has dictionaries"},
+    "sweep": {
+        "config": "a file; Python has dictionaries",
+        "methods": "the first argument, which says () as ('fedavg',)",
+        "partitions": "scenes=[{'partition': ...}]",
+        "noises": "scenes=[{'noise': ...}]",
+        "seeds": "3 is 0, 1, 2",
+        "plan": "a program asks for what it wants to run",
+    },
+    "table": {
+        "format": "str(table) and table.save",
+        "out": "table.save",
+        "rows": "a sequence instead of commas",
+    },
+    "audit": {"run": "run=", "no-self-test": "self_test=True"},
+}
+PARTITION = inspect.signature(settings_for).parameters["partition"].default  # None: evenly, or as the sites say
+FRONTS = {
+    "run": (Run, fedwinnow.run, SETTINGS),
+    "sweep": (Sweep, fedwinnow.sweep, SETTINGS),
+    "table": (Table, fedwinnow.table, {}),
+    "audit": (Audit, fedwinnow.audit, {**SETTINGS, **TRAINING, "partition": PARTITION}),
+}
+
+
+def defaults_of(command: type[Any]) -> dict[str, Any]:
+    """The flags of a command, as a program would name them, with their defaults."""
+    shown = {name.removeprefix("--") for name in flags_of(command)[0]}
+    return {
+        field.name: field.default
+        for field in dataclasses.fields(command)
+        if field.name.replace("_", "-") in shown and field.name not in PRINTING
+    }
+
+
+@pytest.mark.parametrize("name", FRONTS)
+def test_every_flag_is_a_keyword_with_the_same_default(name: str) -> None:
+    command, function, settings = FRONTS[name]
+    parameters = {
+        key: parameter.default
+        for key, parameter in inspect.signature(function).parameters.items()
+        if parameter.default is not inspect.Parameter.empty
+    }
+    python = {**settings, **parameters}
+    for flag, default in defaults_of(command).items():
+        if flag.replace("_", "-") in OTHERWISE[name]:
+            continue
+        assert flag in python, f"fedwinnow {name} --{flag} has no keyword"
+        assert str(python[flag]) == str(default), f"{name}: {flag}"
+
+
+@pytest.mark.parametrize("name", FRONTS)
+def test_what_differs_still_exists(name: str) -> None:
+    """Guards the list of exceptions: a flag that is gone must leave it."""
+    flags = {flag.removeprefix("--") for flag in flags_of(FRONTS[name][0])[0]}
+    assert OTHERWISE[name].keys() <= flags
+
+
+def test_the_keywords_that_editors_see_are_the_settings() -> None:
+    assert typing.get_type_hints(Settings).keys() == SETTINGS.keys()
+    hints = typing.get_type_hints(Experiment)
+    assert {name: hint for name, hint in typing.get_type_hints(Settings).items() if hints[name] != hint} == {}
+
+
+def test_help_of_run_names_every_keyword_with_its_default() -> None:
+    text = inspect.getdoc(fedwinnow.run) or ""
+    parameters = inspect.signature(fedwinnow.run).parameters.values()
+    every = {**SETTINGS, **{one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}}
+    shown = {name: json.dumps(value) if isinstance(value, str) else repr(value) for name, value in every.items()}
+    assert [name for name, default in shown.items() if f"    {name}={default} " not in text] == []
+    assert "fedwinnow.run(method=" in text
+
+
+@pytest.mark.parametrize("function", [fedwinnow.run, fedwinnow.sweep, fedwinnow.table, fedwinnow.audit])
+def test_help_begins_with_what_it_is_for(function: Any) -> None:
+    first, _, rest = (inspect.getdoc(function) or "").partition("\n\n")
+    assert first.endswith(".")
+    assert len(rest) > 200
+
+
+def test_a_misspelt_keyword_is_answered() -> None:
+    with pytest.raises(UsageError, match="Did you mean 'rounds'"):
+        fedwinnow.run(round=3)  # type: ignore[call-arg]
+
+
+def test_both_give_the_same_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "--data digits:train=60 --model linear --clients 3 --rounds 2 --epochs 1 --noise constant:rate=0.3"
+    with pytest.raises(SystemExit) as ended:
+        main(["run", *words.split(), "--out", str(tmp_path / "command"), "--json"])
+    assert ended.value.code == 0
+    printed = json.loads(capsys.readouterr().out)
+    result = fedwinnow.run(
+        data="digits:train=60",
+        model="linear",
+        clients=3,
+        rounds=2,
+        epochs=1,
+        noise="constant:rate=0.3",
+        out=tmp_path / "python",
+    )
+    for name in ("last10", "best", "detection", "memorisation", "scene", "method", "seed"):
+        assert printed[name] == result.summary[name]
+    assert (tmp_path / "command" / "config.toml").read_text() == (tmp_path / "python" / "config.toml").read_text()
+
+
+USER = """
+import fedwinnow
+
+result = fedwinnow.run(method="fedavg", rounds=2, out="runs/first")
+reveal_type(result)
+reveal_type(result.summary)
+reveal_type(fedwinnow.table("runs"))
+reveal_type(fedwinnow.sweep(["fedavg"], seeds=1, rounds=2))
+fedwinnow.run(rouds=2)
+fedwinnow.run(rounds="two")
+"""
+
+
+def test_a_type_checker_sees_the_types(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    (tmp_path / "user.py").write_text(USER)
+    source = Path(fedwinnow.__file__).parent
+    assert (source / "py.typed").exists()
+    # What does not show in these types is not read: torch alone takes a minute.
+    (tmp_path / "mypy.ini").write_text("[mypy-torch.*,numpy.*,scipy.*,rich.*,tyro.*,PIL.*]\nfollow_imports = skip\n")
+    words = ["--follow-imports=silent", "--ignore-missing-imports", "--python-version=3.11", "user.py"]
+    # The package's own files are found beside the user's, as they would be when installed.
+    (tmp_path / "fedwinnow").symlink_to(source, target_is_directory=True)
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+    )
+    said = checked.stdout
+    assert 'Revealed type is "fedwinnow.experiment.result.Result"' in said, said + checked.stderr
+    assert 'Revealed type is "fedwinnow.study.table.Table"' in said
+    assert 'Revealed type is "fedwinnow.study.sweep.Swept"' in said
+    assert 'Unexpected keyword argument "rouds"' in said
+    assert 'Argument "rounds" to "run" has incompatible type "str"' in said
