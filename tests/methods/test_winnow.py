@@ -10,8 +10,8 @@ import torch
 
 from by_hand import conversation, identity, one_client, one_server
 from fedwinnow.api import run
-from fedwinnow.methods.winnow import START, Winnow, within_quota
-from fedwinnow.parts.shared_mixture import SharedMixture
+from fedwinnow.methods.winnow import Winnow
+from fedwinnow.parts.flips import Flips
 from fedwinnow.testing import MethodTester, toy_data
 
 
@@ -22,18 +22,18 @@ class TestWinnow(MethodTester):
 
 class TestWinnowWithEverythingElse(MethodTester):
     method: ClassVar[str] = (
-        "winnow:mixture=own,select=threshold,visits=last,score=probability,prior=given,weigh=all,steady=0,confidence=1"
+        "winnow:filter=relative,fit=own,select=threshold,visits=last,prior=given,weigh=all,steady=0,confidence=1"
     )
     rounds: ClassVar[int] = 6
 
 
 ROWS = [[2.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, 1.0], [2.0, 0.0]]
 LABELS = [0, 0, 1, 1, 1]  # the last one is wrong
-MIXTURE = {"mixture": torch.tensor(START, dtype=torch.float64)}
+FILTER = {"filter": Flips.start(2).flat}
 
 
 def sent(scale=1.0):
-    return identity(scale=scale) | MIXTURE
+    return identity(scale=scale) | FILTER
 
 
 # --- what a site thinks of its labels -------------------------------------------------------------------------------
@@ -55,12 +55,6 @@ def test_whose_class_mix(prior, counts):
     assert first - second == pytest.approx(math.log((counts[0] + half) / (counts[1] + half)))
 
 
-def test_scores_by_hand():
-    every = torch.tensor([[0.6, 0.3, 0.1]]).double()
-    assert Winnow().scores(every).tolist() == [pytest.approx([0.0, 0.5, 1 - 1 / 6])]
-    assert Winnow(score="probability").scores(every).tolist() == [pytest.approx([0.4, 0.7, 0.9])]
-
-
 def test_probabilities_are_averaged_over_visits():
     client, method = one_client(ROWS, LABELS), Winnow(prior="none")
     first = method.observe(client, sent(1.0))[0]
@@ -78,25 +72,19 @@ def test_or_only_the_last_visit_counts():
     assert torch.equal(now, mean)
 
 
-def test_six_sums_with_planted_labels_by_hand():
-    client, method = one_client([[2.0, 0.0], [0.0, 2.0]], [0, 0], classes=2), Winnow(planted=0.5)
-    every = torch.tensor([[0.0, 0.8], [0.6, 0.0]]).double()
-    client.state["rates"] = torch.tensor([0.3, 0.5]).double()
-    shared = SharedMixture.from_flat(MIXTURE["mixture"])
-    p_wrong = shared.p_wrong(torch.tensor([0.0, 0.6]), torch.tensor([0.3, 0.3]).double())
-    found = method.statistics(client, every, shared)
-    # given scores 0 and 0.6; the other class would have had 0.8 and 0, each with half a sample's weight
-    low = [2 - float(p_wrong.sum()), 0.6 * (1 - float(p_wrong[1])), 0.36 * (1 - float(p_wrong[1]))]
-    high = [float(p_wrong.sum()) + 1.0, 0.6 * float(p_wrong[1]) + 0.4, 0.36 * float(p_wrong[1]) + 0.32]
-    assert found.tolist() == [pytest.approx(low, abs=1e-6), pytest.approx(high, abs=1e-6)]
-    overall = float(p_wrong.mean())
-    assert client.state["rates"].tolist() == pytest.approx(
-        [(float(p_wrong.sum()) + 5 * overall) / 7, overall], rel=1e-6
-    )
+def test_one_step_of_em_at_a_site_by_hand():
+    client, method = one_client([[2.0, 0.0], [0.0, 2.0]], [0, 0]), Winnow(sharpen=2.0)
+    client.state |= {"mean": torch.tensor([[0.8, 0.2], [0.2, 0.8]]), "rates": torch.tensor([0.25, 0.5]).double()}
+    found = method.expect(client, {"filter": Flips.start(2).flat})["statistics"]
+    # squared and normalised: 16/17 and 1/17; with two classes a wrong 0 can only be a 1; weights 3 to 1
+    first, second = 1 / (1 + 3 * 16), 16 / (16 + 3)
+    assert found.tolist() == [[0.0, 0.0], [pytest.approx(first + second, rel=1e-5), 0.0]]
+    overall = (first + second) / 2  # of the site and, as it has no other class, of class 0
+    assert client.state["rates"].tolist() == pytest.approx([overall, overall], rel=1e-5)
 
 
 def test_a_site_by_itself_finds_its_wrong_label():
-    client, method = one_client(ROWS, LABELS), Winnow(mixture="own", prior="none")
+    client, method = one_client(ROWS, LABELS), Winnow(fit="own", prior="none")
     p_wrong, rates = method.opinion(client, method.look(client, sent(3.0)), sent())
     assert (p_wrong > 0.5).tolist() == [False] * 4 + [True]
     assert float(rates[1]) > float(rates[0])
@@ -111,34 +99,20 @@ def test_the_verdict_suggests_another_class():
 # --- what a site trains on ------------------------------------------------------------------------------------------
 
 
-def test_the_quota_by_hand():
-    labels = torch.tensor([0, 1, 0, 0, 1, 0])
-    p_wrong = torch.tensor([0.9, 0.2, 0.1, 0.6, 0.1, 0.8])
-    # class 0: half of four; class 1: a fifth of two is 0.4, which is rounded to none
-    assert within_quota(p_wrong, labels, torch.tensor([0.5, 0.8])).tolist() == [0, 0, 1, 1, 0, 0]
-    # a quarter of four is one; 0.75 of two is 1.5, which is rounded up
-    assert within_quota(p_wrong, labels, torch.tensor([0.75, 0.25])).tolist() == [0, 1, 1, 0, 1, 0]
-
-
-def test_of_equals_the_first_are_kept_and_absent_classes_do_no_harm():
-    labels = torch.tensor([2, 2, 2, 0])
-    assert within_quota(torch.full((4,), 0.5), labels, torch.tensor([0.0, 0.0, 0.5])).tolist() == [1, 1, 0, 1]
-
-
 def test_a_hard_class_does_not_die():
     # Every sample of class 1 is worse than any of class 0: a threshold drops them all, the quota keeps its share.
     client = one_client([[0.0, 0.0]] * 6, [0, 0, 0, 1, 1, 1])
     p_wrong = torch.tensor([0.1, 0.1, 0.1, 0.6, 0.7, 0.8])
-    rates = torch.tensor([0.3, 0.4])
-    assert Winnow().selected(client, p_wrong, rates).tolist() == [1, 1, 0, 1, 1, 0]
-    assert Winnow(select="threshold").selected(client, p_wrong, rates).tolist() == [1, 1, 1, 0, 0, 0]
+    client.state["rates"] = torch.tensor([0.3, 0.4])
+    assert Winnow().selected(client, p_wrong).tolist() == [1, 1, 0, 1, 1, 0]
+    assert Winnow(select="threshold").selected(client, p_wrong).tolist() == [1, 1, 1, 0, 0, 0]
 
 
 @pytest.mark.parametrize("select", ["quota", "threshold"])
 def test_somebody_is_always_kept(select):
     client = one_client([[0.0, 0.0]] * 3, [0, 0, 1])
-    found = Winnow(select=select).selected(client, torch.tensor([0.9, 0.8, 0.95]), torch.tensor([0.99, 0.99]))
-    assert found.tolist() == [0, 1, 0]
+    client.state["rates"] = torch.tensor([0.99, 0.99])
+    assert Winnow(select=select).selected(client, torch.tensor([0.9, 0.8, 0.95])).tolist() == [0, 1, 0]
 
 
 def trained(method, scale=3.0):
@@ -166,7 +140,7 @@ def test_without_confidence_it_is_left_out_and_does_not_count():
 def test_the_class_mix_is_in_the_logits_of_training():
     # One sample with zero input: logits are 0, so only the bias learns. Classes 3 to 1 (with the half: 3.5 to 1.5).
     client = one_client([[0.0, 0.0]] * 4, [0, 0, 0, 1], lr=1.0)
-    start = {"weights": torch.zeros(6)} | MIXTURE
+    start = {"weights": torch.zeros(6)} | FILTER
     reply = Winnow(adjust=1.0, mixup=0.0).train_plainly(client, start)
     # the gradient of the bias of class 0 is p_0 - 3/4 with p_0 = 3.5 / 5
     assert float(reply["weights"][4]) == pytest.approx(0.75 - 0.7, abs=1e-6)
@@ -179,7 +153,7 @@ def test_the_class_mix_is_in_the_logits_of_training():
 
 def answers(ask, client, payload):
     if ask == "expect":
-        assert set(payload) == {"mixture"}  # the model does not travel for a step of EM
+        assert set(payload) == {"filter"}  # the model does not travel for a step of EM
         return {"statistics": torch.tensor([[3.0, 0.3, 0.06], [1.0, 0.9, 0.82]]).double()}
     return {"weights": torch.full((6,), float(client)), "samples": torch.tensor(2)}
 
@@ -195,17 +169,17 @@ def played(folder, method, rounds):
 
 
 def test_em_asks_everybody_who_was_seen_after_the_warm_up(tmp_path):
-    server, asked = played(tmp_path, Winnow(warm_up=1, em_steps=2), 2)
+    server, asked = played(tmp_path, Winnow(warm_up=1, em_steps=2, filter="relative"), 2)
     (first,), second = asked
     assert first[0] == "train_plainly"
     assert [ask for ask, _ in second] == ["expect", "expect", "train"]
     assert second[0][1] == first[1]
     # per site 3 and 1 samples: means 0.1 and 0.9; squares 0.06 - 3 * 0.01 and 0.82 - 0.81, over 4
-    assert server.state["mixture"].tolist() == pytest.approx([0.1, 0.9, 0.01])
+    assert server.state["filter"].tolist() == pytest.approx([0.1, 0.9, 0.01])
 
 
 def test_every_site_by_itself_needs_no_em_at_the_server(tmp_path):
-    _, asked = played(tmp_path, Winnow(warm_up=1, mixture="own"), 2)
+    _, asked = played(tmp_path, Winnow(warm_up=1, fit="own"), 2)
     assert [ask for ask, _ in asked[1]] == ["train"]
 
 
@@ -233,7 +207,7 @@ def test_the_last_round_leaves_the_answering_model(tmp_path):
 
 
 def test_cost(tmp_path):
-    # (E + 1) n forward and E n backward where everything is kept; per step of EM three numbers down and six up
+    # (E + 1) n forward and E n backward where everything is kept; per step of EM C x C numbers down and up
     clients, samples, epochs, steps, model = 4, 120, 3, 2, 4 * (2 * 3 + 3)
     first, second = run(
         out=tmp_path,
@@ -247,11 +221,12 @@ def test_cost(tmp_path):
         noise="none",
         optimizer="sgd:lr=0.1",
     ).rounds
-    down, up = clients * (model + 3 * 8), clients * (model + 8)
+    table = 8 * 3 * 3
+    down, up = clients * (model + table), clients * (model + 8)
     assert (first["forward_samples"], first["backward_samples"]) == ((epochs + 1) * samples, epochs * samples)
     assert (first["bytes_down"], first["bytes_up"]) == (down, up)
     left_out = epochs * samples - second["backward_samples"]
     assert 0 <= left_out < epochs * samples
     assert second["forward_samples"] == (epochs + 1) * samples - left_out
-    assert second["bytes_down"] == down + steps * clients * 3 * 8
-    assert second["bytes_up"] == up + steps * clients * 6 * 8
+    assert second["bytes_down"] == down + steps * clients * table
+    assert second["bytes_up"] == up + steps * clients * table

@@ -1,16 +1,16 @@
-"""Winnow: this project's own method. Every site keeps, of every class, the share that looks right; nobody pools scores.
+"""Winnow: this project's own method. Every site keeps, of every class, the share that looks right; nobody pools data.
 
 | symbol | field | | symbol | field |
 |---|---|---|---|---|
 | T_w (rounds) | warm_up | | κ | shrinkage |
-| α (MixUp) | mixup | | ν | planted |
-| τ | adjust | | ζ | confidence |
-| β | steady | | | |
+| γ | sharpen | | ζ | confidence |
+| τ | adjust | | α (MixUp) | mixup |
+| β | steady | | r_kc | the site's memory |
 
-A sample's score says how far its given label is from the class that the global model would choose, given the site's
-own mix of classes; it is averaged over the site's visits. One mixture of two Gaussians over the scores of all sites is
-fitted by EM: sites send six sums per step, the server adds them up. Each site keeps its own mixing weights, one per
-class; they say how many samples of the class it trains on. Clear cases among the others get a new label.
+What the global model says of a sample, given the site's own mix of classes, is averaged over the site's visits. Which
+class is mistaken for which (F) is fitted over all sites by EM: sites send expected counts, the server adds them up. How
+many labels of a class are wrong (r) stays at the site and says how many it trains on: those that are least likely
+wrong. Clear cases among the others get a new label.
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
 from fedwinnow.options import option
+from fedwinnow.parts.class_rates import posterior, rates_by_class, within_quota
+from fedwinnow.parts.flips import Flips
+from fedwinnow.parts.mixmatch import sharpened
 from fedwinnow.parts.replies import noted
-from fedwinnow.parts.shared_mixture import SharedMixture, rates_by_class, sufficient_statistics
+from fedwinnow.parts.shared_mixture import SharedMixture
 from fedwinnow.parts.warm_up import after_warm_up
 
-START = (0.2, 0.8, 0.05)  # means of right and wrong labels, and their variance, before the first step
-EVEN = 0.5  # a site's rate before it knows anything; also the samples that stand for a class it has not seen
-RATE_STEPS = 3  # of a site's own weights after its scores have changed
+EVEN = 0.5  # a site's rate before it knows anything; also the samples that are added to each class of its mix
+RATE_STEPS = 5  # of a site's own rates after its probabilities have changed
 OWN_STEPS = 30  # of EM where every site is by itself
 STEADY = "steady."
 
 
 @dataclass(frozen=True)
 class Winnow(Method):
-    """Per class, the share of samples that looks right by a mixture fitted over all sites from sums alone."""
+    """Per class, the share of samples that looks right by a model of errors fitted over all sites from sums alone."""
 
     name: ClassVar[str] = "winnow"
     citation: ClassVar[str] = "this project"
@@ -49,20 +51,20 @@ class Winnow(Method):
 
     mixup: float = option(1.0, "Mix with a share from Beta(mixup, mixup); 0: no mixing.", symbol="α", at_least=0)
     warm_up: int | None = option(None, "Rounds on all labels first; none: a fifth of all.", symbol="T_w", at_least=0)
-    score: Literal["relative", "probability"] = option(
-        "relative", "1 - p(given) / p(likeliest), or 1 - p(given); both lie between 0 and 1."
+    filter: Literal["flips", "relative", "probability"] = option(
+        "flips",
+        "What is shared: which class is mistaken for which, or two Gaussians over 1 - p(given) / p(likeliest) or over "
+        "1 - p(given).",
     )
-    visits: Literal["mean", "last"] = option("mean", "Probabilities: the mean over the site's visits, or of the last.")
-    mixture: Literal["shared", "own"] = option("shared", "One mixture for all sites, or one for each (ablation).")
+    fit: Literal["shared", "own"] = option("shared", "Fit the filter over all sites, or at each by itself (ablation).")
     em_steps: int = option(3, "Steps of the shared EM per round.", at_least=1)
-    planted: float = option(
-        0.2, "Weight of made-up wrong labels that hold the upper component in place.", symbol="ν", at_least=0
-    )
+    sharpen: float = option(3.0, "Power to which the mean probabilities are raised.", symbol="γ", above=0)
+    visits: Literal["mean", "last"] = option("mean", "Probabilities: the mean over the site's visits, or of the last.")
     shrinkage: float = option(
-        5.0, "Samples at the site's rate that are added to each class's own.", symbol="κ", above=0
+        5.0, "Samples at the site's rate that are added to each class's own.", symbol="κ", at_least=0
     )
     select: Literal["quota", "threshold"] = option(
-        "quota", "Per class the best-scored share that is right, or all that are more likely right than wrong."
+        "quota", "Per class the best share that is right by its rate, or all that are more likely right than wrong."
     )
     prior: Literal["kept", "given", "none"] = option(
         "kept", "The site's class mix in judging and training: of what it trained on last, as given, or not used."
@@ -83,48 +85,52 @@ class Winnow(Method):
     # --- the server's half -----------------------------------------------------------------------------------------
 
     def start(self, server: Server) -> None:
-        server.state["mixture"] = torch.tensor(START, dtype=torch.float64)
+        first = Flips.start(server.classes) if self.filter == "flips" else SharedMixture.start()
+        server.state["filter"] = first.flat
         server.state["seen"] = torch.zeros(server.clients, dtype=torch.bool)
         server.state |= {STEADY + key: value.clone() for key, value in server.weights.items()}
 
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
         stage, ask = after_warm_up(server, self.warm_up, "winnow")
         server.note(stage=stage)
-        if stage == "winnow" and self.mixture == "shared":
-            yield from self.fit_mixture(server)
-        facts = {"mixture": server.state["mixture"]}
+        if stage == "winnow" and self.fit == "shared":
+            yield from self.fit_filter(server)
+        facts = {"filter": server.state["filter"]}
         replies = yield Exchange(ask, self.choose(server), lambda client: {**server.weights, **facts})
-        passing, news = noted(replies, "samples")
+        passing, news = noted(replies)
         self.merge(server, passing)
         server.state["seen"][torch.tensor(list(news))] = True
         self.follow(server)
 
-    def fit_mixture(self, server: Server) -> Generator[Exchange, Replies, None]:
-        """EM over the scores of every site that has some: sums come in, nothing else is used."""
+    def fit_filter(self, server: Server) -> Generator[Exchange, Replies, None]:
+        """EM over every site that has been visited: sums come in, nothing else is used."""
         seen = [client for client in server.available if server.state["seen"][client]]
         for _ in range(self.em_steps if seen else 0):
-            replies = yield Exchange("expect", seen, lambda client: {"mixture": server.state["mixture"]})
+            replies = yield Exchange("expect", seen, lambda client: {"filter": server.state["filter"]})
             total = torch.stack([reply["statistics"] for _, reply in replies]).sum(0)
-            server.state["mixture"] = SharedMixture.from_flat(server.state["mixture"]).maximised(total).flat
-        server.note(mixture=[round(number, 4) for number in server.state["mixture"].tolist()])
+            server.state["filter"] = self.filter_of(server.state).maximised(total).flat
+
+    def filter_of(self, holder: Payload) -> Flips | SharedMixture:
+        """The filter as it travels and as the server keeps it."""
+        if self.filter == "flips":
+            return Flips(holder["filter"])
+        return SharedMixture(holder["filter"], relative=self.filter == "relative")
 
     def follow(self, server: Server) -> None:
         """The answering model: at first the mean of the global models so far, then it follows them slowly."""
         kept = min(self.steady, 1 - 1 / server.round)
         for key, value in server.weights.items():
-            steady = value if not value.is_floating_point() else torch.lerp(value, server.state[STEADY + key], kept)
+            steady = torch.lerp(value, server.state[STEADY + key], kept) if value.is_floating_point() else value
             server.state[STEADY + key] = steady.clone()
-        if server.round == server.rounds:
-            server.weights = {
-                key: value.clone() for key, value in self.models(server)[0].items()
-            }  # what is kept of the run is what was tested
+        if server.round == server.rounds:  # what is kept of the run is what was tested
+            server.weights = {key: value.clone() for key, value in self.models(server)[0].items()}
 
     def models(self, server: Server) -> Sequence[Payload]:
         return [{key: server.state[STEADY + key] for key in server.weights}]
 
     def send(self, server: Server, client: int) -> Payload:
         """What a site is sent to judge its labels."""
-        return {**self.models(server)[0], "mixture": server.state["mixture"]}
+        return {**self.models(server)[0], "filter": server.state["filter"]}
 
     # --- the client's half: what it thinks of its labels -----------------------------------------------------------
 
@@ -142,6 +148,14 @@ class Winnow(Method):
         frequencies = counts.double() + EVEN
         return (frequencies / frequencies.sum()).log()
 
+    def observe(self, client: Client, got: Payload) -> tuple[Tensor, Tensor]:
+        """What the global model says now, and the mean over all visits, which the site remembers."""
+        now = self.look(client, got)
+        mean = self.over_visits(client, now)
+        client.state["mean"] = mean.float()
+        client.state["visits"] = client.state.get("visits", torch.zeros(1, dtype=torch.int64)) + 1
+        return now, mean
+
     def over_visits(self, client: Client, now: Tensor) -> Tensor:
         """The mean of these probabilities and those of earlier visits."""
         if self.visits == "last" or "mean" not in client.state:
@@ -149,47 +163,37 @@ class Winnow(Method):
         before = client.for_all(client.state["mean"].double(), now)
         return before + (now - before) / (float(client.state["visits"]) + 1)
 
-    def scores(self, probabilities: Tensor) -> Tensor:
-        """The score that each class would have as a given label."""
-        if self.score == "probability":
-            return 1 - probabilities
-        return 1 - probabilities / probabilities.max(1, keepdim=True).values
+    def expect(self, client: Client, got: Payload) -> Payload:
+        """One step of EM over all sites: the sums of this one."""
+        evidence = sharpened(client.state["mean"].double(), 1 / self.sharpen)
+        return {"statistics": self.e_step(client, evidence, self.filter_of(got))}
 
-    def own_rates(self, client: Client) -> Tensor:
-        """The site's mixing weights, one per class."""
+    def e_step(self, client: Client, evidence: Tensor, shared: Flips | SharedMixture) -> Tensor:
+        """The site's sums; its own rates make their M step here, because they stay here."""
+        given = client.given.cpu()
+        p_wrong = posterior(shared.log_ratio(evidence, given), given, self.rates(client))
+        client.state["rates"] = rates_by_class(p_wrong, given, client.classes, self.shrinkage)
+        return shared.statistics(evidence, given, p_wrong)
+
+    def rates(self, client: Client) -> Tensor:
+        """r_kc: the site's share of wrong labels in every class."""
         return client.state.get("rates", torch.full((client.classes,), EVEN, dtype=torch.float64))
 
-    def step(self, client: Client, scores: Tensor, rates: Tensor, mixture: SharedMixture) -> tuple[Tensor, Tensor]:
-        """The E step at a site, and the M step of its own weights."""
-        given = client.given.cpu()
-        p_wrong = mixture.p_wrong(scores, rates[given])
-        return p_wrong, rates_by_class(p_wrong, given, client.classes, self.shrinkage)
-
-    def expect(self, client: Client, got: Payload) -> Payload:
-        """One step of EM: the site's six sums, made-up wrong labels included."""
-        every = self.scores(client.state["mean"].double())
-        return {"statistics": self.statistics(client, every, SharedMixture.from_flat(got["mixture"]))}
-
-    def statistics(self, client: Client, every: Tensor, mixture: SharedMixture) -> Tensor:
-        """The site's share in the M step; its own mixing weights take their step here."""
-        scores = of_given(every, client)
-        p_wrong, client.state["rates"] = self.step(client, scores, self.own_rates(client), mixture)
-        # Every other class, as if it had been given: this is where wrong labels lie, whether there are any or not.
-        others = torch.full_like(every, self.planted / max(client.classes - 1, 1))
-        others.scatter_(1, client.given.cpu()[:, None], 0.0)
-        planted = torch.stack([others.sum(), (others * every).sum(), (others * every.square()).sum()])
-        return sufficient_statistics(scores, p_wrong) + torch.stack([torch.zeros_like(planted), planted])
-
     def opinion(self, client: Client, probabilities: Tensor, got: Payload) -> tuple[Tensor, Tensor]:
-        """The probability that each label is wrong, and the rate of every class, from the scores as they are now."""
-        every = self.scores(probabilities)
-        mixture = SharedMixture.from_flat(got["mixture"])
-        for _ in range(OWN_STEPS if self.mixture == "own" else 0):
-            mixture = mixture.maximised(self.statistics(client, every, mixture))
-        scores, rates = of_given(every, client), self.own_rates(client)
+        """The probability that each label is wrong, and the rate of every class, by these probabilities."""
+        given, shared = client.given.cpu(), self.filter_of(got)
+        evidence = sharpened(probabilities, 1 / self.sharpen)
+        for _ in range(OWN_STEPS if self.fit == "own" else 0):
+            shared = shared.maximised(self.e_step(client, evidence, shared))
+        log_ratio, rates = shared.log_ratio(evidence, given), self.rates(client)
         for _ in range(RATE_STEPS):
-            _, rates = self.step(client, scores, rates, mixture)
-        return mixture.p_wrong(scores, rates[client.given.cpu()]), rates
+            rates = rates_by_class(posterior(log_ratio, given, rates), given, client.classes, self.shrinkage)
+        return posterior(log_ratio, given, rates), rates
+
+    def judge(self, client: Client, got: Payload) -> Verdict:
+        """The filter's own opinion; the suggestion is what the visits and the answering model say together."""
+        mean = self.over_visits(client, self.look(client, got))
+        return Verdict(self.opinion(client, mean, got)[0], mean.argmax(1))
 
     # --- the client's half: what it trains on ----------------------------------------------------------------------
 
@@ -201,29 +205,21 @@ class Winnow(Method):
     def train(self, client: Client, got: Payload) -> Payload:
         now, mean = self.observe(client, got)
         p_wrong, client.state["rates"] = self.opinion(client, mean, got)
-        kept = self.selected(client, p_wrong, client.state["rates"])
+        kept = self.selected(client, p_wrong)
         probability, guess = now.max(1)
         sure = ~kept & (probability > self.confidence) & (mean.argmax(1) == guess)
         client.note(selected=kept, pseudo_labels=torch.where(sure, guess, -1))
         return self.learn(client, got, kept | sure, torch.where(sure, guess, client.given.cpu()))
 
-    def observe(self, client: Client, got: Payload) -> tuple[Tensor, Tensor]:
-        """What the global model says now, and the mean over all visits, which the site remembers."""
-        now = self.look(client, got)
-        mean = self.over_visits(client, now)
-        client.state["mean"] = mean.float()
-        client.state["visits"] = client.state.get("visits", torch.zeros(1, dtype=torch.int64)) + 1
-        return now, mean
-
-    def selected(self, client: Client, p_wrong: Tensor, rates: Tensor) -> Tensor:
-        """Which labels are trusted; never nobody's."""
+    def selected(self, client: Client, p_wrong: Tensor) -> Tensor:
+        """Which labels are trusted: never none at all."""
         if self.select == "threshold":
             return p_wrong <= p_wrong.min().clamp(min=0.5)
-        kept = within_quota(p_wrong, client.given.cpu(), rates)
+        kept = within_quota(p_wrong, client.given.cpu(), self.rates(client))
         return kept if kept.any() else p_wrong <= p_wrong.min()
 
     def learn(self, client: Client, got: Payload, used: Tensor, labels: Tensor) -> Payload:
-        """Train on these samples; the class mix that is learned is taken out of the model by the adjustment."""
+        """Train on these samples, with their class mix in the logits, so that the model need not learn it."""
         rows = used.nonzero().flatten()
         client.state["trained_on"] = torch.bincount(labels[rows], minlength=client.classes)
         shift = (self.adjust * self.log_mix(client)).float().to(client.given.device)
@@ -236,25 +232,3 @@ class Winnow(Method):
         client.fit(objective, rows=rows, labels=labels.to(client.given.device))
         reply = self.reply(client)
         return reply if self.weigh == "all" else reply | {"samples": torch.tensor(len(rows))}
-
-    def judge(self, client: Client, got: Payload) -> Verdict:
-        """The mixture's own opinion; the suggestion is what the visits and the answering model say together."""
-        mean = self.over_visits(client, self.look(client, got))
-        return Verdict(self.opinion(client, mean, got)[0], mean.argmax(1))
-
-
-def of_given(every: Tensor, client: Client) -> Tensor:
-    """The score of each sample's given label."""
-    return every.gather(1, client.given.cpu()[:, None])[:, 0]
-
-
-def within_quota(p_wrong: Tensor, labels: Tensor, rates: Tensor) -> Tensor:
-    """Of each class with n samples, the (1 - rate) n that are least likely wrong, rounded; of equals the first."""
-    counts = torch.bincount(labels, minlength=len(rates))
-    quota = ((1 - rates) * counts + 0.5).floor().long()
-    order = p_wrong.argsort(stable=True)
-    order = order[labels[order].argsort(stable=True)]  # class by class, the best first
-    place = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[order]]
-    kept = torch.zeros(len(labels), dtype=torch.bool)
-    kept[order] = place < quota[labels[order]]
-    return kept
