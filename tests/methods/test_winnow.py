@@ -108,6 +108,14 @@ def test_a_hard_class_does_not_die():
     assert Winnow(select="threshold").selected(client, p_wrong).tolist() == [1, 1, 1, 0, 0, 0]
 
 
+def test_a_site_that_seems_clean_uses_all_it_has():
+    client = one_client([[0.0, 0.0]] * 4, [0, 0, 0, 1])
+    client.state["rates"] = torch.tensor([0.34, 0.0])
+    p_wrong = torch.tensor([0.0, 0.0, 0.6, 0.0])  # 0.15 on average
+    assert Winnow(clean_rate=0.16).selected(client, p_wrong).all()
+    assert Winnow(clean_rate=0.14).selected(client, p_wrong).tolist() == [True, True, False, True]
+
+
 @pytest.mark.parametrize("select", ["quota", "threshold"])
 def test_somebody_is_always_kept(select):
     client = one_client([[0.0, 0.0]] * 3, [0, 0, 1])
@@ -123,7 +131,7 @@ def trained(method, scale=3.0):
 
 def test_a_confident_pseudo_label_joins():
     # wrong by the mixture: only the last; the model is sure of class 0 there
-    client, reply = trained(Winnow(prior="none", shrinkage=1.0))
+    client, reply = trained(Winnow(prior="none", shrinkage=1.0, clean_rate=0, confidence=0.8))
     assert client.notes["pseudo_labels"].tolist() == [-1, -1, -1, -1, 0]
     assert client.notes["selected"].tolist() == [True] * 4 + [False]
     assert int(reply["samples"]) == 5
@@ -131,10 +139,10 @@ def test_a_confident_pseudo_label_joins():
 
 
 def test_without_confidence_it_is_left_out_and_does_not_count():
-    client, reply = trained(Winnow(prior="none", shrinkage=1.0, confidence=1.0))
+    client, reply = trained(Winnow(prior="none", shrinkage=1.0, clean_rate=0))
     assert client.notes["pseudo_labels"].tolist() == [-1] * 5
     assert int(reply["samples"]) == 4
-    assert int(trained(Winnow(prior="none", shrinkage=1.0, confidence=1.0, weigh="all"))[1]["samples"]) == 5
+    assert int(trained(Winnow(prior="none", shrinkage=1.0, clean_rate=0, weigh="all"))[1]["samples"]) == 5
 
 
 def test_the_class_mix_is_in_the_logits_of_training():

@@ -4,13 +4,13 @@
 |---|---|---|---|---|
 | T_w (rounds) | warm_up | | κ | shrinkage |
 | γ | sharpen | | ζ | confidence |
-| τ | adjust | | α (MixUp) | mixup |
-| β | steady | | r_kc | the site's memory |
+| τ | adjust | | ρ | clean_rate |
+| β | steady | | α (MixUp) | mixup |
 
 What the global model says of a sample, given the site's own mix of classes, is averaged over the site's visits. Which
 class is mistaken for which (F) is fitted over all sites by EM: sites send expected counts, the server adds them up. How
 many labels of a class are wrong (r) stays at the site and says how many it trains on: those that are least likely
-wrong. Clear cases among the others get a new label.
+wrong. A site that seems clean uses all it has. Clear cases among the others can get a new label.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ class Winnow(Method):
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "winnow")
     exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "statistics": "client"}
 
-    mixup: float = option(1.0, "Mix with a share from Beta(mixup, mixup); 0: no mixing.", symbol="α", at_least=0)
     warm_up: int | None = option(None, "Rounds on all labels first; none: a fifth of all.", symbol="T_w", at_least=0)
     filter: Literal["flips", "relative", "probability"] = option(
         "flips",
@@ -66,12 +65,15 @@ class Winnow(Method):
     select: Literal["quota", "threshold"] = option(
         "quota", "Per class the best share that is right by its rate, or all that are more likely right than wrong."
     )
+    clean_rate: float = option(
+        0.2, "A site whose share of wrong labels seems lower uses all it has.", symbol="ρ", at_least=0, at_most=1
+    )
     prior: Literal["kept", "given", "none"] = option(
         "kept", "The site's class mix in judging and training: of what it trained on last, as given, or not used."
     )
     adjust: float = option(0.5, "Strength of the class mix in the logits of training.", symbol="τ", at_least=0)
     confidence: float = option(
-        0.8, "Relabel what is left out above this probability; 1: never.", symbol="ζ", at_least=0, at_most=1
+        1.0, "Relabel what is left out above this probability; 1: never.", symbol="ζ", at_least=0, at_most=1
     )
     weigh: Literal["kept", "all"] = option("kept", "A model's weight: the samples it was trained on, or all.")
     steady: float = option(
@@ -212,7 +214,9 @@ class Winnow(Method):
         return self.learn(client, got, kept | sure, torch.where(sure, guess, client.given.cpu()))
 
     def selected(self, client: Client, p_wrong: Tensor) -> Tensor:
-        """Which labels are trusted: never none at all."""
+        """Which labels are trusted: all of a site that seems clean, and never none at all."""
+        if float(p_wrong.mean()) < self.clean_rate:
+            return torch.ones_like(p_wrong, dtype=torch.bool)
         if self.select == "threshold":
             return p_wrong <= p_wrong.min().clamp(min=0.5)
         kept = within_quota(p_wrong, client.given.cpu(), self.rates(client))
