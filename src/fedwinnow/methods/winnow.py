@@ -71,7 +71,7 @@ class Winnow(Method):
     prior: Literal["kept", "given", "none"] = option(
         "kept", "The site's class mix in judging and training: of what it trained on last, as given, or not used."
     )
-    adjust: float = option(0.5, "Strength of the class mix in the logits of training.", symbol="τ", at_least=0)
+    adjust: float = option(0.25, "Strength of the class mix in the logits of training.", symbol="τ", at_least=0)
     confidence: float = option(
         1.0, "Relabel what is left out above this probability; 1: never.", symbol="ζ", at_least=0, at_most=1
     )
