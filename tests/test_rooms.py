@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
@@ -61,3 +62,14 @@ def test_the_design_page_shows_the_graph() -> None:
     page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
     assert "<!-- generated: rooms -->" in page
     assert page == TOOL["current"](), "run: python tools/draw_rooms.py"
+
+
+def test_the_round_that_the_design_page_follows_has_real_names() -> None:
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    walk = page.partition("## One round, with real names")[2].partition("\n## ")[0]
+    named = re.findall(r"`([A-Za-z_.]+)(?:\([^`]*\))?`", walk)
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    defined = set(re.findall(r"(?:def|class) (\w+)", code))
+    files = {"summary.json", "clients.csv", "ledger.json", "report.html"}
+    assert len(named) > 30
+    assert {name for name in named if name not in files and name.rpartition(".")[2] not in defined} == set()

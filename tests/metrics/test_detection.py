@@ -14,7 +14,7 @@ from sklearn.metrics import average_precision_score, f1_score, precision_score, 
 from fedwinnow.metrics.detection import (
     client_detection,
     identification_accuracy,
-    quality_mse,
+    quality_errors,
     rate_errors,
     relabelling,
     sample_detection,
@@ -116,11 +116,8 @@ def test_clients_without_an_estimate_are_left_out():
 
 def test_quality_by_hand():
     # True qualities 1, 0.5 and 0.
-    assert quality_mse([1.0, 0.4, 0.2], [0.0, 0.5, 1.0]) == pytest.approx((0 + 0.01 + 0.04) / 3)
-    assert quality_mse([30.0, 20.0, 10.0], [0.0, 0.5, 1.0], rescale=True) == 0.0
-    assert quality_mse([7.0, 7.0], [0.0, 0.5], rescale=True) is None
-    assert quality_mse([], []) is None
-    assert quality_mse([], [], rescale=True) is None
+    assert quality_errors([1.0, 0.4, 0.2], [0.0, 0.5, 1.0])["mse"] == pytest.approx((0 + 0.01 + 0.04) / 3)
+    assert quality_errors([], []) == {"pearson": None, "mse": None}
 
 
 # --- relabelling and selection ----------------------------------------------------------------------------------------

@@ -35,13 +35,3 @@ def is_finite(value: Tensor) -> bool:
     if not value.is_floating_point() or not value.numel():
         return True
     return bool(torch.isfinite(torch.stack(value.detach().aminmax())).all())
-
-
-def same(first: Payload, second: Payload) -> bool:
-    """Whether two payloads are equal bit for bit."""
-    return first.keys() == second.keys() and all(
-        first[key].dtype == second[key].dtype
-        and first[key].shape == second[key].shape
-        and bool(torch.equal(first[key].nan_to_num(), second[key].nan_to_num()))
-        for key in first
-    )

@@ -143,19 +143,5 @@ def quality_errors(quality: Values, realised: Values) -> dict[str, Figure]:
     """
     quality, true = np.asarray(quality, np.float64), 1 - np.asarray(realised, np.float64)
     known = np.isfinite(quality) & np.isfinite(true)
-    return {"pearson": pearson(quality[known], true[known]), "mse": quality_mse(quality, realised)}
-
-
-def quality_mse(quality: Values, realised: Values, *, rescale: bool = False) -> Figure:
-    """Mean squared error of estimated data quality per client against 1 minus the realised noise rate.
-
-    `rescale` maps the estimates to 0..1 first, for indicators that have no unit; one that does not vary has no scale.
-    """
-    quality, realised = np.asarray(quality, np.float64), np.asarray(realised, np.float64)
-    known = np.isfinite(quality) & np.isfinite(realised)
-    quality, realised = quality[known], realised[known]
-    if rescale:
-        if len(quality) == 0 or not varies(quality):
-            return None
-        quality = (quality - quality.min()) / np.ptp(quality)
-    return share(np.square(quality - (1 - realised)).sum(), len(quality))
+    quality, true = quality[known], true[known]
+    return {"pearson": pearson(quality, true), "mse": share(np.square(quality - true).sum(), len(quality))}
