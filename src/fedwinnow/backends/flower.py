@@ -57,9 +57,7 @@ def exchange(grid: Grid, letters: Sequence[Letter], timeout: float) -> Iterator[
     since = time.monotonic()
     while waiting or under_way:
         yield from post(grid, waiting, under_way, timeout)
-        looked = (
-            time.monotonic()
-        )  # before: a site that dies while it sends may hold up the look, and nobody else may pay
+        looked = time.monotonic()  # a site that dies while it sends holds up the look; the others must not pay for it
         arrived = list(grid.pull_messages(list(under_way))) if under_way else []
         for message in arrived:
             letter, _ = under_way.pop(message.metadata.reply_to_message_id)
