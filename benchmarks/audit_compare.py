@@ -54,7 +54,7 @@ def main() -> None:
 
 def described(chosen: argparse.Namespace, scene: str, seed: int) -> dict[str, object]:
     """What was measured, for a line of a file."""
-    names = ("data", "model", "train", "clients", "rounds", "epochs", "batch_size", "noise")
+    names = ("data", "model", "train", "clients", "rounds", "epochs", "batch_size", "learning_rate", "noise")
     return {**{name: getattr(chosen, name) for name in names}, "scene": scene, "seed": seed}
 
 

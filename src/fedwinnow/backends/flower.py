@@ -57,6 +57,7 @@ def exchange(grid: Grid, letters: Sequence[Letter], timeout: float) -> Iterator[
     since = time.monotonic()
     while waiting or under_way:
         yield from post(grid, waiting, under_way, timeout)
+        looked = time.monotonic()  # a site that dies while it sends holds up the look; the others must not pay for it
         arrived = list(grid.pull_messages(list(under_way))) if under_way else []
         for message in arrived:
             letter, _ = under_way.pop(message.metadata.reply_to_message_id)
@@ -64,8 +65,7 @@ def exchange(grid: Grid, letters: Sequence[Letter], timeout: float) -> Iterator[
                 if other.node == letter.node:  # it was waiting for this one: its time begins now
                     under_way[name] = other, time.monotonic() + timeout
             yield letter, Lost(reason_of(message)) if message.has_error() else message.content
-        now = time.monotonic()
-        for name in [name for name, (_, until) in under_way.items() if until < now]:
+        for name in [name for name, (_, until) in under_way.items() if until < looked]:
             yield under_way.pop(name)[0], Lost(f"no reply within {timeout:g} seconds")
         if arrived or under_way:
             since = time.monotonic() if arrived else nap(since)

@@ -22,21 +22,9 @@ import uvicorn
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 from flwr.app import Message
 from flwr.app.message import remove_content_from_message
-from flwr.common.constant import (
-    HEARTBEAT_DEFAULT_INTERVAL,
-    HEARTBEAT_MIN_INTERVAL,
-    NOOP_ACCOUNT_NAME,
-    NOOP_FLWR_AID,
-    SUPERLINK_NODE_ID,
-)
+from flwr.common.constant import HEARTBEAT_MIN_INTERVAL, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID
 from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.fleet_pb2 import (
-    ActivateNodeRequest,
-    DeactivateNodeRequest,
-    PullMessagesRequest,
-    PushMessagesRequest,
-    RegisterNodeFleetRequest,
-)
+from flwr.proto import fleet_pb2 as fleet
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 from flwr.proto.node_pb2 import Node
@@ -128,25 +116,28 @@ class Link:
         self, host: str, port: int, files: ServerFiles | None, timeout: float, say: Callable[[str], None]
     ) -> None:
         # By default it looks again after a whole second, and waits two hours for a site that dies while it sends.
-        http_grid.pull_objects = functools.partial(pull_objects, initial_backoff=SOON, backoff_cap=1, max_time=timeout)
-        self.stop = threading.Event()
+        patient = functools.partial(pull_objects, initial_backoff=SOON, backoff_cap=1, max_time=timeout)
+        http_grid.pull_objects = patient  # type: ignore[attr-defined]
+        self.say, self.stop = say, threading.Event()
         self.names: dict[int, str] = {}
         self.said: set[str] = set()
-        self.say = say
         self.app = create_app(config_of(host, port, files), SuperLinkLifespan)
         self.state = self.app.state.linkstate_factory.state()
         for name, key in (files.site_keys() if files else {}).items():
-            public = public_key_to_bytes(load_ssh_public_key(key))
-            node = self.state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public, HEARTBEAT_DEFAULT_INTERVAL)
+            public = public_key(key, f"sites/{name}.pub")
+            node = self.state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public, HEARTBEAT_MIN_INTERVAL)
             self.names[node] = name
         self.server = self.started(host, port, files)
         self.grid = self.open_grid()
 
     def started(self, host: str, port: int, files: ServerFiles | None) -> uvicorn.Server:
         """Listen, in a thread."""
-        tls = {} if files is None else {"ssl_certfile": str(files.certificate), "ssl_keyfile": str(files.key)}
+        certificate, key = (str(files.certificate), str(files.key)) if files else (None, None)
         guarded = FleetOnly(self.app, self.once)
-        server = uvicorn.Server(uvicorn.Config(guarded, host, port, log_level="critical", access_log=False, **tls))
+        settings = uvicorn.Config(
+            guarded, host, port, log_level="critical", access_log=False, ssl_certfile=certificate, ssl_keyfile=key
+        )
+        server = uvicorn.Server(settings)
         self.thread = threading.Thread(target=run_quietly, args=(server,), daemon=True)
         self.thread.start()
         while not server.started:
@@ -253,10 +244,8 @@ class Visit:
         private, public = load_pair(files)
         self.public = public_key_to_bytes(public)
         self.unknown = files is None  # without a key that the coordinator has, a site makes itself known
-        interceptors = [
-            RuntimeVersionHttpInterceptor(component_name="SuperNode"),
-            NodeAuthHttpInterceptor(private, public),
-        ]
+        version: Any = RuntimeVersionHttpInterceptor(component_name="SuperNode")
+        interceptors = [version, NodeAuthHttpInterceptor(private, public)]
         root = files.authority.read_bytes() if files else None
         self.client = FleetHttpClient.from_server_address(server, files is None, root, interceptors=interceptors)
         self.node = Node()
@@ -281,8 +270,9 @@ class Visit:
         """Become a node of the coordinator's."""
         if self.unknown:
             with contextlib.suppress(Refused):  # known already, from before a connection broke
-                self.call("RegisterNode", RegisterNodeFleetRequest(public_key=self.public))
-        got = self.call("ActivateNode", ActivateNodeRequest(public_key=self.public, heartbeat_interval=self.heartbeat))
+                self.call("RegisterNode", fleet.RegisterNodeFleetRequest(public_key=self.public))
+        wish = fleet.ActivateNodeRequest(public_key=self.public, heartbeat_interval=self.heartbeat)
+        got = self.call("ActivateNode", wish)
         self.node = Node(node_id=got.node_id)
 
     def beat(self, stop: threading.Event) -> None:
@@ -294,7 +284,7 @@ class Visit:
 
     def one(self, site: Site) -> bool:
         """Answer one message, where there is one."""
-        got = self.call("PullMessages", PullMessagesRequest(node=self.node))
+        got = self.call("PullMessages", fleet.PullMessagesRequest(node=self.node))
         if not got.messages_list:
             return False
         head, tree = message_from_proto(got.messages_list[0]), got.message_object_trees[0]
@@ -303,7 +293,7 @@ class Visit:
         contents = pull_objects([part.object_id for part in iterate_object_tree(tree)], pull, initial_backoff=SOON)
         received = ConfirmMessageReceivedRequest(node=self.node, run_id=run, message_object_id=name)
         self.call("ConfirmMessageReceived", received)
-        message = inflate_object_from_contents(name, contents)
+        message: Any = inflate_object_from_contents(name, contents)
         message.metadata.__dict__["_message_id"] = name
         began = time.monotonic()
         self.push(answered(site, message), run, began)
@@ -313,7 +303,7 @@ class Visit:
         """Send a reply: first what it is made of, then the parts that the link does not have yet."""
         with no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
-            request = PushMessagesRequest(
+            request = fleet.PushMessagesRequest(
                 node=self.node,
                 messages_list=[message_to_proto(remove_content_from_message(reply))],
                 message_object_trees=[get_object_tree(reply)],
@@ -327,7 +317,7 @@ class Visit:
     def leave(self) -> None:
         """Say goodbye, so that the coordinator need not wait for the next heartbeat."""
         with contextlib.suppress(Away, UsageError):
-            self.call("DeactivateNode", DeactivateNodeRequest(node_id=self.node.node_id))
+            self.call("DeactivateNode", fleet.DeactivateNodeRequest(node_id=self.node.node_id))
 
 
 def answered(site: Site, message: Message) -> Message:
@@ -343,10 +333,21 @@ def answered(site: Site, message: Message) -> Message:
 def load_pair(files: SiteFiles | None) -> tuple[Any, Any]:
     """The site's keys; new ones that nobody knows where the link is not protected anyway."""
     if files is None:
-        private, public = generate_key_pairs()
-        return private, public
-    private = load_ssh_private_key(files.key.read_bytes(), None)
+        return generate_key_pairs()
+    try:
+        private = load_ssh_private_key(files.key.read_bytes(), None)
+    except (ValueError, TypeError) as problem:
+        raise DataError(f"{files.key} is no key that can be read ({problem}).") from None
     return private, private.public_key()
+
+
+def public_key(content: bytes, name: str) -> bytes:
+    """The key of a site in the form that Flower compares."""
+    try:
+        key: Any = load_ssh_public_key(content)
+        return public_key_to_bytes(key)
+    except (ValueError, TypeError) as problem:
+        raise DataError(f"--tls: {name} is no public key that can be read ({problem}).") from None
 
 
 def refusal(response: httpx.Response) -> str:

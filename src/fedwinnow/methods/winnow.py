@@ -1,0 +1,238 @@
+"""Winnow: this project's own method. Every site keeps, of every class, the share that looks right; nobody pools data.
+
+| symbol | field | | symbol | field |
+|---|---|---|---|---|
+| T_w (rounds) | warm_up | | κ | shrinkage |
+| γ | sharpen | | ζ | confidence |
+| τ | adjust | | ρ | clean_rate |
+| β | steady | | α (MixUp) | mixup |
+
+What the global model says of a sample, given the site's own mix of classes, is averaged over the site's visits. Which
+class is mistaken for which (F) is fitted over all sites by EM: sites send expected counts, the server adds them up. How
+many labels of a class are wrong (r) stays at the site and says how many it trains on: those that are least likely
+wrong. A site that seems clean uses all it has. Clear cases among the others can get a new label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedwinnow.federation.client import Client
+from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
+from fedwinnow.federation.payload import Exposure, Payload
+from fedwinnow.federation.server import Server
+from fedwinnow.options import option
+from fedwinnow.parts.class_rates import posterior, rates_by_class, within_quota
+from fedwinnow.parts.flips import Flips
+from fedwinnow.parts.mixmatch import sharpened
+from fedwinnow.parts.replies import noted
+from fedwinnow.parts.shared_mixture import SharedMixture
+from fedwinnow.parts.warm_up import after_warm_up
+
+EVEN = 0.5  # a site's rate before it knows anything; also the samples that are added to each class of its mix
+RATE_STEPS = 5  # of a site's own rates after its probabilities have changed
+OWN_STEPS = 30  # of EM where every site is by itself
+STEADY = "steady."
+
+
+@dataclass(frozen=True)
+class Winnow(Method):
+    """Per class, the share of samples that looks right by a model of errors fitted over all sites from sums alone."""
+
+    name: ClassVar[str] = "winnow"
+    citation: ClassVar[str] = "this project"
+    stages: ClassVar[tuple[str, ...]] = ("warm_up", "winnow")
+    exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "statistics": "client"}
+
+    warm_up: int | None = option(None, "Rounds on all labels first; none: a fifth of all.", symbol="T_w", at_least=0)
+    filter: Literal["flips", "relative", "probability"] = option(
+        "flips",
+        "What is shared: which class is mistaken for which, or two Gaussians over 1 - p(given) / p(likeliest) or over "
+        "1 - p(given).",
+    )
+    fit: Literal["shared", "own"] = option("shared", "Fit the filter over all sites, or at each by itself (ablation).")
+    em_steps: int = option(3, "Steps of the shared EM per round.", at_least=1)
+    sharpen: float = option(3.0, "Power to which the mean probabilities are raised.", symbol="γ", above=0)
+    visits: Literal["mean", "last"] = option("mean", "Probabilities: the mean over the site's visits, or of the last.")
+    shrinkage: float = option(
+        5.0, "Samples at the site's rate that are added to each class's own.", symbol="κ", at_least=0
+    )
+    select: Literal["quota", "threshold"] = option(
+        "quota", "Per class the best share that is right by its rate, or all that are more likely right than wrong."
+    )
+    clean_rate: float = option(
+        0.2, "A site whose share of wrong labels seems lower uses all it has.", symbol="ρ", at_least=0, at_most=1
+    )
+    prior: Literal["kept", "given", "none"] = option(
+        "kept", "The site's class mix in judging and training: of what it trained on last, as given, or not used."
+    )
+    adjust: float = option(0.25, "Strength of the class mix in the logits of training.", symbol="τ", at_least=0)
+    confidence: float = option(
+        1.0, "Relabel what is left out above this probability; 1: never.", symbol="ζ", at_least=0, at_most=1
+    )
+    weigh: Literal["kept", "all"] = option("kept", "A model's weight: the samples it was trained on, or all.")
+    steady: float = option(
+        0.8,
+        "What stays of the answering model in a round; 0: the last global model answers.",
+        symbol="β",
+        at_least=0,
+        at_most=1,
+    )
+
+    # --- the server's half -----------------------------------------------------------------------------------------
+
+    def start(self, server: Server) -> None:
+        first = Flips.start(server.classes) if self.filter == "flips" else SharedMixture.start()
+        server.state["filter"] = first.flat
+        server.state["seen"] = torch.zeros(server.clients, dtype=torch.bool)
+        server.state |= {STEADY + key: value.clone() for key, value in server.weights.items()}
+
+    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
+        stage, ask = after_warm_up(server, self.warm_up, "winnow")
+        server.note(stage=stage)
+        if stage == "winnow" and self.fit == "shared":
+            yield from self.fit_filter(server)
+        facts = {"filter": server.state["filter"]}
+        replies = yield Exchange(ask, self.choose(server), lambda client: {**server.weights, **facts})
+        passing, news = noted(replies)
+        self.merge(server, passing)
+        server.state["seen"][torch.tensor(list(news))] = True
+        self.follow(server)
+
+    def fit_filter(self, server: Server) -> Generator[Exchange, Replies, None]:
+        """EM over every site that has been visited: sums come in, nothing else is used."""
+        seen = [client for client in server.available if server.state["seen"][client]]
+        for _ in range(self.em_steps if seen else 0):
+            replies = yield Exchange("expect", seen, lambda client: {"filter": server.state["filter"]})
+            total = torch.stack([reply["statistics"] for _, reply in replies]).sum(0)
+            server.state["filter"] = self.filter_of(server.state).maximised(total).flat
+
+    def filter_of(self, holder: Payload) -> Flips | SharedMixture:
+        """The filter as it travels and as the server keeps it."""
+        if self.filter == "flips":
+            return Flips(holder["filter"])
+        return SharedMixture(holder["filter"], relative=self.filter == "relative")
+
+    def follow(self, server: Server) -> None:
+        """The answering model: at first the mean of the global models so far, then it follows them slowly."""
+        kept = min(self.steady, 1 - 1 / server.round)
+        for key, value in server.weights.items():
+            steady = torch.lerp(value, server.state[STEADY + key], kept) if value.is_floating_point() else value
+            server.state[STEADY + key] = steady.clone()
+        if server.round == server.rounds:  # what is kept of the run is what was tested
+            server.weights = {key: value.clone() for key, value in self.models(server)[0].items()}
+
+    def models(self, server: Server) -> Sequence[Payload]:
+        return [{key: server.state[STEADY + key] for key in server.weights}]
+
+    def send(self, server: Server, client: int) -> Payload:
+        """What a site is sent to judge its labels."""
+        return {**self.models(server)[0], "filter": server.state["filter"]}
+
+    # --- the client's half: what it thinks of its labels -----------------------------------------------------------
+
+    def look(self, client: Client, got: Payload) -> Tensor:
+        """p(class | sample, site): the model's answer under the site's own mix of classes."""
+        client.model.load(got)
+        return (client.predict().double().cpu() + self.log_mix(client)).softmax(1)
+
+    def log_mix(self, client: Client) -> Tensor:
+        """The log of the site's class frequencies; half a sample is added to each."""
+        if self.prior == "none":
+            return torch.zeros(client.classes, dtype=torch.float64)
+        given = client.class_counts.cpu()
+        counts = client.state.get("trained_on", given) if self.prior == "kept" else given
+        frequencies = counts.double() + EVEN
+        return (frequencies / frequencies.sum()).log()
+
+    def observe(self, client: Client, got: Payload) -> tuple[Tensor, Tensor]:
+        """What the global model says now, and the mean over all visits, which the site remembers."""
+        now = self.look(client, got)
+        mean = self.over_visits(client, now)
+        client.state["mean"] = mean.float()
+        client.state["visits"] = client.state.get("visits", torch.zeros(1, dtype=torch.int64)) + 1
+        return now, mean
+
+    def over_visits(self, client: Client, now: Tensor) -> Tensor:
+        """The mean of these probabilities and those of earlier visits."""
+        if self.visits == "last" or "mean" not in client.state:
+            return now
+        before = client.for_all(client.state["mean"].double(), now)
+        return before + (now - before) / (float(client.state["visits"]) + 1)
+
+    def expect(self, client: Client, got: Payload) -> Payload:
+        """One step of EM over all sites: the sums of this one."""
+        evidence = sharpened(client.state["mean"].double(), 1 / self.sharpen)
+        return {"statistics": self.e_step(client, evidence, self.filter_of(got))}
+
+    def e_step(self, client: Client, evidence: Tensor, shared: Flips | SharedMixture) -> Tensor:
+        """The site's sums; its own rates make their M step here, because they stay here."""
+        given = client.given.cpu()
+        p_wrong = posterior(shared.log_ratio(evidence, given), given, self.rates(client))
+        client.state["rates"] = rates_by_class(p_wrong, given, client.classes, self.shrinkage)
+        return shared.statistics(evidence, given, p_wrong)
+
+    def rates(self, client: Client) -> Tensor:
+        """r_kc: the site's share of wrong labels in every class."""
+        return client.state.get("rates", torch.full((client.classes,), EVEN, dtype=torch.float64))
+
+    def opinion(self, client: Client, probabilities: Tensor, got: Payload) -> tuple[Tensor, Tensor]:
+        """The probability that each label is wrong, and the rate of every class, by these probabilities."""
+        given, shared = client.given.cpu(), self.filter_of(got)
+        evidence = sharpened(probabilities, 1 / self.sharpen)
+        for _ in range(OWN_STEPS if self.fit == "own" else 0):
+            shared = shared.maximised(self.e_step(client, evidence, shared))
+        log_ratio, rates = shared.log_ratio(evidence, given), self.rates(client)
+        for _ in range(RATE_STEPS):
+            rates = rates_by_class(posterior(log_ratio, given, rates), given, client.classes, self.shrinkage)
+        return posterior(log_ratio, given, rates), rates
+
+    def judge(self, client: Client, got: Payload) -> Verdict:
+        """The filter's own opinion; the suggestion is what the visits and the answering model say together."""
+        mean = self.over_visits(client, self.look(client, got))
+        return Verdict(self.opinion(client, mean, got)[0], mean.argmax(1))
+
+    # --- the client's half: what it trains on ----------------------------------------------------------------------
+
+    def train_plainly(self, client: Client, got: Payload) -> Payload:
+        """Warm-up: all labels as given; what the model thinks of them is remembered."""
+        self.observe(client, got)
+        return self.learn(client, got, torch.ones(len(client), dtype=torch.bool), client.given.cpu())
+
+    def train(self, client: Client, got: Payload) -> Payload:
+        now, mean = self.observe(client, got)
+        p_wrong, client.state["rates"] = self.opinion(client, mean, got)
+        kept = self.selected(client, p_wrong)
+        probability, guess = now.max(1)
+        sure = ~kept & (probability > self.confidence) & (mean.argmax(1) == guess)
+        client.note(selected=kept, pseudo_labels=torch.where(sure, guess, -1))
+        return self.learn(client, got, kept | sure, torch.where(sure, guess, client.given.cpu()))
+
+    def selected(self, client: Client, p_wrong: Tensor) -> Tensor:
+        """Which labels are trusted: all of a site that seems clean, and never none at all."""
+        if float(p_wrong.mean()) < self.clean_rate:
+            return torch.ones_like(p_wrong, dtype=torch.bool)
+        if self.select == "threshold":
+            return p_wrong <= p_wrong.min().clamp(min=0.5)
+        kept = within_quota(p_wrong, client.given.cpu(), self.rates(client))
+        return kept if kept.any() else p_wrong <= p_wrong.min()
+
+    def learn(self, client: Client, got: Payload, used: Tensor, labels: Tensor) -> Payload:
+        """Train on these samples, with their class mix in the logits, so that the model need not learn it."""
+        rows = used.nonzero().flatten()
+        client.state["trained_on"] = torch.bincount(labels[rows], minlength=client.classes)
+        shift = (self.adjust * self.log_mix(client)).float().to(client.given.device)
+        client.model.load(got)
+
+        def objective(batch: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            x, target = self.mix(client, x, y)
+            return self.criterion.mean(client.model.module(x) + shift, target, client.class_counts)
+
+        client.fit(objective, rows=rows, labels=labels.to(client.given.device))
+        reply = self.reply(client)
+        return reply if self.weigh == "all" else reply | {"samples": torch.tensor(len(rows))}
