@@ -67,10 +67,12 @@ def common_ground(file: str, name: str) -> str:
     rows = []
     for method in dict.fromkeys(["fedavg", *methods, "oracle"]):
         mine = [run for run in runs if run["method"] == method]
+        if not mine:
+            continue
         cells = [spread([float(run["last10"]) for run in mine if run["scene"] == scene], 100, 1) for scene in scenes]
         gains = [100 * (float(run["last10"]) - usual[run["scene"], run["seed"]]) for run in mine]
         found = [float(run["auroc"]) for run in mine if run["auroc"]]
-        gain = "-" if method == "fedavg" or not gains else f"{statistics.fmean(gains):+.1f}"
+        gain = "-" if method == "fedavg" else f"{statistics.fmean(gains):+.1f}"
         rows.append([f"`{method}`", *cells, gain, f"{statistics.fmean(found):.3f}" if found else "-"])
     return markdown(["method", *scenes, "over FedAvg", "AUROC"], rows)
 
