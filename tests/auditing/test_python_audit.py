@@ -60,3 +60,11 @@ def test_a_frame_in_a_frame_out(patients):
 def test_nothing_to_audit_is_an_error():
     with pytest.raises(UsageError, match="nothing to audit"):
         fedwinnow.audit()
+
+
+def test_who_holds_what_is_said_once():
+    x, labels = np.zeros((6, 2), np.float32), np.array([0, 1, 0, 1, 0, 1])
+    with pytest.raises(UsageError, match="sites= and clients= exclude each other"):
+        fedwinnow.audit(x, labels, sites=["a", "b"] * 3, clients=2)
+    with pytest.raises(UsageError, match="--clients 0 was given"):
+        fedwinnow.audit(x, labels, clients=0)

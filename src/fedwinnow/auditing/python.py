@@ -101,6 +101,8 @@ def audit(
     manner = Manner(backend, device)
     if run is not None:
         return carried_out(settings_of_run(Path(run), judgement, choices), out, manner)
+    if sites is not None and clients is not None:
+        raise UsageError("sites= and clients= exclude each other: you say who holds what, or chance does.")
     frame = from_frame(x, labels, sites, ids) if is_frame(x) else None
     if x is not None:
         data = from_arrays(x, labels, sites=sites, ids=ids) if frame is None else frame[0]

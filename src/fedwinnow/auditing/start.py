@@ -43,6 +43,10 @@ def settings_for(
     **others: Any,
 ) -> AuditSettings:
     """The settings of an audit that trains by itself; `choices` are those of the audit, `others` of its training."""
+    if clients is not None and clients < 1:
+        raise UsageError(f"--clients {clients} was given; allowed: 1 or more.")
+    if clients is not None and site is not None:
+        raise UsageError("--site and --clients exclude each other: the column says who holds what, or chance does.")
     dataset = data if isinstance(data, Dataset) else load_data(with_site_column(data, site))
     if partition is None or clients is None:
         partition = partition_of(dataset, clients, partition)

@@ -333,7 +333,8 @@ def answered(site: Site, message: Message) -> Message:
 def load_pair(files: SiteFiles | None) -> tuple[Any, Any]:
     """The site's keys; new ones that nobody knows where the link is not protected anyway."""
     if files is None:
-        return generate_key_pairs()
+        fresh: tuple[Any, Any] = generate_key_pairs()
+        return fresh
     try:
         private = load_ssh_private_key(files.key.read_bytes(), None)
     except (ValueError, TypeError) as problem:
@@ -345,9 +346,10 @@ def public_key(content: bytes, name: str) -> bytes:
     """The key of a site in the form that Flower compares."""
     try:
         key: Any = load_ssh_public_key(content)
-        return public_key_to_bytes(key)
+        compared: bytes = public_key_to_bytes(key)
     except (ValueError, TypeError) as problem:
         raise DataError(f"--tls: {name} is no public key that can be read ({problem}).") from None
+    return compared
 
 
 def refusal(response: httpx.Response) -> str:

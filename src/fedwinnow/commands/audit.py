@@ -121,10 +121,6 @@ class Audit(Flags):
             return settings_of_run(self.run_folder, self.judgement, choices)
         if self.data is None:
             raise UsageError("nothing to audit was given; allowed: --data, or --run with the folder of a run.")
-        if self.clients is not None and self.clients < 1:
-            raise UsageError(f"--clients {self.clients} was given; allowed: 1 or more.")
-        if self.clients is not None and self.site is not None:
-            raise UsageError("--site and --clients exclude each other: the column says who holds what, or chance does.")
         values: dict[str, Any] = {name: getattr(self, name) for name in TRAINING}
         return settings_for(
             self.data,

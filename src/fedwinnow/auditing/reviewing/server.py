@@ -43,7 +43,7 @@ class ReviewServer(ThreadingHTTPServer):
         try:
             super().__init__((ADDRESS, port), Handler)
         except (OSError, OverflowError) as problem:
-            raise UsageError(f"--port {port} cannot be used: {problem}. Leave it out to take any free one.") from None
+            raise UsageError(f"--port {port} cannot be used ({problem}); leave it out to take any free one.") from None
         self.desk = desk
         self.token = secrets.token_urlsafe(24)
 
