@@ -13,6 +13,8 @@ from fedwinnow.errors import DataError, UsageError
 from fedwinnow.metrics.defined import Figure
 from fedwinnow.study.plan import read_book
 
+Names = dict[str, dict[str, str]]  # by a run's folder within its sweep: the names of its row and its scene
+
 
 @dataclass(frozen=True, eq=False)
 class Record:
@@ -59,12 +61,13 @@ def read_records(places: Iterable[str | Path]) -> list[Record]:
     if not given:
         raise UsageError("no run folder was given; allowed: one or more, for example runs, or runs/fedavg-digits-0.")
     found: dict[Path, Record] = {}
+    books: dict[Path, Names] = {}
     for place in given:
         if not place.is_dir():
             raise DataError(f"{place}: there is no such folder. Allowed: run folders, or folders that have some.")
         for config in sorted([*place.glob("config.toml"), *place.glob("**/*/config.toml")]):
             if (config.parent / "summary.json").exists():
-                found.setdefault(config.parent.resolve(), named(read_record(config.parent)))
+                found.setdefault(config.parent.resolve(), named(read_record(config.parent), books))
     if not found:
         raise DataError(f"{', '.join(map(str, given))}: no run in there (no folder has config.toml and summary.json).")
     return list(found.values())
@@ -86,12 +89,16 @@ def read_record(folder: Path) -> Record:
     return Record(folder, settings | {"method": str(summary["method"])}, summary)
 
 
-def named(record: Record) -> Record:
-    """A record with the names that its sweep has for its row and its scene, where a sweep made it."""
+def named(record: Record, books: dict[Path, Names]) -> Record:
+    """A record with the names that its sweep has for its row and its scene, where a sweep made it.
+
+    `books` keeps what was read: a sweep's list is as long as the sweep, and all its runs ask for it.
+    """
     folder = record.folder.resolve()
     for sweep in folder.parents[:3]:
-        names = read_book(sweep).get("names", {}).get(folder.relative_to(sweep).as_posix())
-        if names:
+        if sweep not in books:
+            books[sweep] = read_book(sweep).get("names", {})
+        if names := books[sweep].get(folder.relative_to(sweep).as_posix()):
             return replace(record, sweep=sweep, row=names["row"], column=names["scene"])
     return record
 
