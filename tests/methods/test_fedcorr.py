@@ -270,3 +270,20 @@ def test_the_verdict_puts_corrected_labels_first():
     assert verdict.p_wrong[2] >= 0.5
     assert (verdict.p_wrong[[0, 1, 3]] <= 0.5).all()
     assert verdict.suggested[2] == 0
+
+
+class Remembered(torch.Tensor):
+    """A tensor as it comes out of a client's memory: on the processor, wherever the client computes."""
+
+    moved: ClassVar[list[torch.device]] = []
+
+    def to(self, device):
+        self.moved.append(device)
+        return self.as_subclass(torch.Tensor)
+
+
+def test_remembered_losses_go_to_where_the_client_computes():
+    client = one_client([[1.0, 0.0], [0.0, 1.0]], [0, 1])
+    client.state["losses"] = torch.tensor([0.1, 2.0]).as_subclass(Remembered)
+    FedCorr().correct_labels(client, identity())
+    assert Remembered.moved == [client.given.device]

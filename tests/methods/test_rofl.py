@@ -183,3 +183,9 @@ def test_what_is_counted(tmp_path):
         assert row["bytes_up"] == 4 * (model + count + centroids)
     assert (first["bytes_down"], second["bytes_down"]) == (4 * model, 4 * (model + centroids))
     assert {"label_precision", "pseudo_labels"} <= second.keys()
+
+
+def test_labels_can_be_judged_before_anybody_has_sent_centroids():
+    client = one_client([[1.0, 0.0], [0.0, 1.0]], [0, 1])
+    verdict = RobustFl().judge(client, identity() | {"centroids": torch.zeros(2, 0)})
+    assert verdict.suggested.tolist() == [0, 1]

@@ -203,7 +203,7 @@ class FedCorr(Method):
 
     def correct_labels(self, client: Client, got: Payload) -> Payload:
         """Estimate the own rate; correct the largest losses where the global model is confident."""
-        losses = client.state["losses"]
+        losses = client.state["losses"].to(client.given.device)
         # In float64, because kappa may be met exactly.
         rate = float((fit_two_gaussians(losses).p_low(losses) < 0.5).double().mean())
         suspected = largest(losses, int(len(client) * rate * self.relabel_ratio + 1e-9))
@@ -219,9 +219,9 @@ class FedCorr(Method):
 
     def change_labels(self, client: Client, got: Payload, among: Tensor) -> Tensor:
         """Correct labels for good; how many have changed is returned."""
-        before = current_labels(client)
         if not self.correct:
             return torch.zeros(1, dtype=torch.int64)
+        before = current_labels(client)
         client.model.load(got)
         after = confident_labels(client.predict(views=self.scoring_views), before, self.confidence, among)
         client.state["labels"] = after

@@ -176,6 +176,8 @@ class RobustFl(Method):
     def judge(self, client: Client, got: Payload) -> Verdict:
         """Losses of the global model; a label that the nearest centroid denies is wrong rather than right."""
         verdict = super().judge(client, got)
+        if not got["centroids"].numel():  # nobody has sent any yet
+            return verdict
         _, features = client.predict_with_features()
         denied = nearest(got["centroids"].to(features), features) != client.given
         return Verdict(leaning(verdict.p_wrong, denied), verdict.suggested)
