@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from by_hand import conversation, identity, one_client, one_server
+from fedwinnow.errors import UsageError
 from fedwinnow.methods.fedcorr import FedCorr
 from fedwinnow.parts.lid import local_intrinsic_dimensionality
 from fedwinnow.parts.sample_losses import sample_losses
@@ -50,6 +51,11 @@ class TestFedcorrWithLogitAdjustment(MethodTester):
 )
 def test_lengths_of_the_stages(tmp_path, method, expected):
     assert method.lengths(one_server(tmp_path, clients=100, rounds=1000, participation=0.1)) == expected
+
+
+def test_without_both_later_stages_there_is_nothing_to_do():
+    with pytest.raises(UsageError, match=r"fine_tune=false and usual=false were given.*allowed: one of them"):
+        FedCorr(fine_tune=False, usual=False)
 
 
 class Federation:

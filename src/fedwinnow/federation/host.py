@@ -5,6 +5,7 @@ A backend has one host per process. A host answers questions; it knows nothing o
 
 from __future__ import annotations
 
+import itertools
 import time
 import traceback
 from collections.abc import Callable
@@ -280,7 +281,7 @@ class Spares:
 
     def fresh(self, own_statistics: Tensor | None) -> Callable[[], FlatModel]:
         """A function that gives another one at every call; statistics that stay on the site are in each of them."""
-        numbers = iter(range(10**6))
+        numbers = itertools.count()
         return lambda: self.get(next(numbers), own_statistics)
 
     def get(self, number: int, own_statistics: Tensor | None) -> FlatModel:

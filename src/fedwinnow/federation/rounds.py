@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 import traceback
@@ -115,7 +116,7 @@ class Federation:
         """Let the method ask until it is done; replies that it did not look at are booked all the same."""
         conversation = self.method.exchanges(self.server)
         replies: Replies | None = None
-        for index in range(10**6):
+        for index in itertools.count():
             try:
                 exchange = next(conversation) if replies is None else conversation.send(Handed(replies))
             except StopIteration:

@@ -32,6 +32,7 @@ from fedwinnow.parts.aggregate import WeightedMean
 from fedwinnow.parts.contributions import learned_shares, loss_drops
 from fedwinnow.parts.criticality import zero_to_one
 from fedwinnow.parts.sample_losses import sample_losses
+from fedwinnow.parts.two_gaussians import exact
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Fair(Method):
         if self.quality != "local":
             return super().train(client, got)
         client.model.load(got)
-        before = sample_losses(client.predict(), client.given).double().mean()
+        before = exact(sample_losses(client.predict(), client.given)).mean()
         reply = super().train(client, got)
-        after = sample_losses(client.predict(), client.given).double().mean()
+        after = exact(sample_losses(client.predict(), client.given)).mean()
         return reply | {"drop": (before - after).cpu().reshape(1)}
