@@ -153,6 +153,7 @@ class RobustFl(Method):
     def loss_of(self, client: Client, lesson: Lesson, rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """L_c + lambda_cen L_cen + lambda_e L_e on the samples of small loss; then the centroids follow."""
         logits, features = logits_and_features(client.model.module, x)
+        features = features.float()  # as the centroids are, also where the model computes in half precision
         losses = functional.cross_entropy(logits.detach(), y, reduction="none")
         small = smallest(losses, kept_count(len(y), self.forgotten(client)))
         logits, features, given, rows_small = logits[small], features[small], y[small], rows[small]
