@@ -44,12 +44,7 @@ class Fair(Method):
     stages: ClassVar[tuple[str, ...]] = ("visit", "select")
     needs: ClassVar[tuple[str, ...]] = ("trusted_data",)
     own_aggregation: ClassVar[bool] = True
-    exposes: ClassVar[dict[str, Exposure]] = {
-        "weights": "model",
-        "counters": "model",
-        "samples": "client",
-        "drop": "client",
-    }
+    exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "drop": "client"}
 
     quality: Literal["trusted", "local"] = option(
         "trusted", "Whose loss is looked at: that on the server's trusted samples, or on the client's own."
