@@ -191,8 +191,7 @@ class Client:
     def care(self, batch: Tensor, models: tuple[FlatModel, ...]) -> AbstractContextManager[None]:
         """What half precision and a batch of one sample need; for any other batch nothing."""
         if self.half_precision:
-            # No cache of converted weights: one filled by a pass without gradients would serve the pass that has some.
-            return torch.autocast(self.model.device.type, dtype=torch.bfloat16, cache_enabled=False)
+            return torch.autocast(self.model.device.type, dtype=torch.bfloat16)
         return lonely_batch(models) if batch.numel() == 1 else NO_CARE
 
     @property
