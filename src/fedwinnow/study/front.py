@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from fedwinnow.errors import UsageError
 from fedwinnow.study.names import Score
 from fedwinnow.study.statistics import Test
 from fedwinnow.study.table import Table, Wanted, make_table
@@ -75,6 +76,9 @@ def sweep(
     from fedwinnow.study.plan import make_plan, variants
     from fedwinnow.study.sweep import Work, run_plan
 
+    for one, several in (("method", "methods"), ("seed", "seeds")):
+        if one in settings:
+            raise UsageError(f"{one}= was given to a sweep; allowed: {several}=, which takes several.")
     plan = make_plan(
         Path(out).absolute(),
         variants(methods, "method", "method"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedwinnow.errors import FedwinnowError
+from fedwinnow.errors import FedwinnowError, RunError
 from fedwinnow.experiment.play import Manner, play
 from fedwinnow.study.engine import Engine
 from fedwinnow.study.plan import Job, Plan, State
@@ -50,9 +50,10 @@ class Swept:
 
     def table(self, **options: Any) -> Table:
         """The runs as a table; the options are those of `fedwinnow.table`."""
-        return make_table(
-            [outcome.job.folder for outcome in self.outcomes if outcome.status != "failed"], Wanted(**options)
-        )
+        folders = [outcome.job.folder for outcome in self.outcomes if outcome.status != "failed"]
+        if not folders:
+            raise RunError(f"all {len(self.failed)} runs failed; the first: {self.failed[0].message}")
+        return make_table(folders, Wanted(**options))
 
 
 @dataclass(frozen=True)
