@@ -93,6 +93,8 @@ def test_a_file_describes_a_sweep_and_flags_win(tmp_path):
     assert made.jobs[0].settings["rounds"] == 4
     assert made.jobs[1].settings["views"] == "flip"
     assert made.jobs[0].settings["noise"] == {"kind": "constant", "rate": 0.5}
+    (tmp_path / "study.toml").write_text('method = "sce"\n')  # as a file for `run` has it
+    assert {job.row for job in parse(Sweep, "sweep", [str(tmp_path / "study.toml")]).make_plan().jobs} == {"sce"}
     (tmp_path / "study.toml").write_text('methods = "fedavg"\n')
     with pytest.raises(UsageError, match="methods must be a list of values"):
         parse(Sweep, "sweep", [str(tmp_path / "study.toml")])
