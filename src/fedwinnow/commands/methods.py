@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 NEEDS = {
     "truth": "CHEATS: it is handed only truly clean samples; an upper reference, not a method",
     "pooled_data": "NOT FEDERATED: all samples are in one place; a reference",
-    "all_clients": "every client must answer",
     "trusted_data": "trusted samples on the server (--trusted)",
     "public_data": "samples without labels that every site and the server have (--public)",
 }
