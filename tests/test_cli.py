@@ -133,8 +133,8 @@ def test_demo(call, tmp_path):
     assert shown["realised_rate"] == pytest.approx(0.229, abs=0.001)
     assert len(shown["pictures"]) == 3
     assert all(tmp_path.joinpath(path).stat().st_size > 1000 for path in shown["pictures"])
-    assert set(shown["runs"]) == {"fedavg", "fednoro"}
-    assert (tmp_path / "demo" / "fednoro" / "report.html").exists()
+    assert set(shown["runs"]) == {"fedavg", "winnow"}
+    assert (tmp_path / "demo" / "winnow" / "report.html").exists()
     assert call("demo", "--rounds", "2", "--out", "other", "--quiet") == (0, "", "")
 
 
