@@ -124,7 +124,10 @@ def test_a_failing_run_is_told_at_the_end_and_resumed_next_time(tmp_path, capsys
     assert "a slip of the pen" in printed.err
     states = {summary["method"].partition(":")[0]: summary for summary in summaries(tmp_path / "out").values()}
     assert states["fedavg"]["status"] == "finished"
+    (story,) = (tmp_path / "out").rglob("error.txt")
+    assert "ValueError: a slip of the pen" in story.read_text()
     assert command(*words) == 0
+    assert not story.exists()
     assert "1 finished, 1 were finished before, 0 failed" in capsys.readouterr().out
     assert all(summary["status"] == "finished" for summary in summaries(tmp_path / "out").values())
 

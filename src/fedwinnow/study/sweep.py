@@ -65,15 +65,15 @@ class Work:
 
     def __call__(self, job: Job) -> tuple[str, float, float | None, str]:
         """Status, seconds, accuracy and message; an error is a result, not the end of the others."""
-        began = time.perf_counter()
+        began, story = time.perf_counter(), job.folder / "error.txt"
         try:
             summary = play(job.experiment, job.folder, self.manner, make_trackers(self.track, job.folder))
+            story.unlink(missing_ok=True)  # of an attempt that went wrong
             return "finished", time.perf_counter() - began, summary["last10"]["accuracy"], ""
         except FedwinnowError as problem:
             return "failed", time.perf_counter() - began, None, str(problem)
         except Exception as problem:
             # A mistake in a method of one's own must not cost the night; the whole story lies beside the run.
-            story = job.folder / "error.txt"
             story.parent.mkdir(parents=True, exist_ok=True)
             story.write_text(traceback.format_exc(), encoding="utf-8")
             text = f"{type(problem).__name__}: {problem} (see {story})"
