@@ -13,9 +13,10 @@ import fedwinnow
 from fedwinnow.cli import main, parse
 from fedwinnow.commands.sweep import Sweep
 from fedwinnow.errors import DataError, UsageError
+from fedwinnow.experiment.play import Manner
 from fedwinnow.study.engine import make_engine
 from fedwinnow.study.plan import Job, make_plan, variants
-from fedwinnow.study.sweep import Clock, Outcome
+from fedwinnow.study.sweep import Clock, Outcome, Work
 from fedwinnow.testing import comparable
 
 STUMBLING = Path(__file__).parent / "material" / "stumbling.py"
@@ -124,12 +125,21 @@ def test_a_failing_run_is_told_at_the_end_and_resumed_next_time(tmp_path, capsys
     assert "a slip of the pen" in printed.err
     states = {summary["method"].partition(":")[0]: summary for summary in summaries(tmp_path / "out").values()}
     assert states["fedavg"]["status"] == "finished"
-    (story,) = (tmp_path / "out").rglob("error.txt")
-    assert "ValueError: a slip of the pen" in story.read_text()
     assert command(*words) == 0
-    assert not story.exists()
     assert "1 finished, 1 were finished before, 0 failed" in capsys.readouterr().out
     assert all(summary["status"] == "finished" for summary in summaries(tmp_path / "out").values())
+
+
+def test_the_story_of_a_failure_goes_when_the_run_is_finished(tmp_path, monkeypatch):
+    rows, scenes = variants(["fedavg"], "method", "method"), variants([{"name": "one"}], "scene", "scene")
+    (job,) = make_plan(tmp_path, rows, scenes, [0], SMALL | {"rounds": 0}).jobs
+    work = Work(Manner(resume=True))
+    with monkeypatch.context() as patch:
+        patch.setattr("fedwinnow.study.sweep.play", lambda *_: 1 / 0)
+        assert work(job)[0] == "failed"
+    assert "ZeroDivisionError" in (job.folder / "error.txt").read_text()
+    assert work(job)[0] == "finished"
+    assert not (job.folder / "error.txt").exists()
 
 
 def test_an_interrupted_sweep_continues(tmp_path, capsys):
