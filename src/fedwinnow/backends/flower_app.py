@@ -18,8 +18,6 @@ from fedwinnow.backends.flower_run import Terms, coordinate
 from fedwinnow.commands.serve import Serve
 from fedwinnow.config import find_config, read_config
 from fedwinnow.errors import UsageError
-from fedwinnow.experiment.play import Manner
-from fedwinnow.federation.rounds import Faults
 from fedwinnow.network.holdings import holding_of
 from fedwinnow.network.site import Site
 
@@ -34,10 +32,10 @@ def main(grid: Grid, context: Context) -> None:
     for key in ("config", "out", "sites"):
         if key not in settings:
             raise UsageError(f"the run config has no '{key}'; needed: config, out and sites.")
-    serve = Serve(**read_config(find_config(settings["config"]), Serve))
-    manner = Manner("flower", serve.device, serve.resume, 1, Faults(serve.on_client_error, serve.quorum))
+    config = find_config(settings["config"])
+    serve = Serve(**read_config(config, Serve), config=config)
     terms = Terms(int(settings["sites"]), float(settings.get("timeout", serve.timeout)), serve.patience)
-    coordinate(grid, serve.experiment(), Path(settings["out"]), manner, terms)
+    coordinate(grid, serve.experiment(), Path(settings["out"]), serve.manner(), terms)
 
 
 @client_app.train()
