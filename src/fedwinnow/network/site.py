@@ -54,6 +54,7 @@ class Site:
         try:
             kind = facts.get("kind")
             if kind == "hello":
+                self.failure = None
                 said = {"site": self.name, **self.holding.introduction(facts.get("task"))}
                 return self.booked(facts, said, {})
             if kind == "ask":
@@ -62,8 +63,10 @@ class Site:
                 return self.finish(facts, payload)
             raise DataError(f"the coordinator sent a message of the kind {kind!r}, which is not known here.")
         except FedwinnowError as problem:
-            self.failure = problem if facts.get("kind") == "hello" else None
-            self.say(f"error: {problem}")
+            if facts.get("kind") == "hello":
+                self.failure = problem  # whoever brings the messages says it, and ends
+            else:
+                self.say(f"error: {problem}")
             return {"error": str(problem)}, {}
         except Exception as problem:
             self.say(f"error: {type(problem).__name__}: {problem}")
