@@ -53,7 +53,7 @@ def write_tables(folder: Path) -> dict[str, str]:
 
 def command(*words: str) -> list[str]:
     """A fedwinnow command, shown as one would type it."""
-    print(f"$ fedwinnow {shlex.join(words)}")
+    print(f"$ fedwinnow {shlex.join(words)}", flush=True)
     return [sys.executable, "-m", "fedwinnow", *words]
 
 
@@ -74,10 +74,10 @@ def processes() -> Iterator[Processes]:
                 process.wait()
 
 
-def start(name: str, words: list[str], started: Processes) -> None:
-    """Start a process; what it says to its operator goes to NAME.log."""
+def start(started: Processes, name: str, *words: str) -> None:
+    """Start a fedwinnow command; what it says to its operator goes to NAME.log."""
     with Path(f"{name}.log").open("wb") as log:
-        started[name] = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=log)
+        started[name] = subprocess.Popen(command(*words), stdout=subprocess.DEVNULL, stderr=log)
 
 
 def train() -> None:
@@ -85,23 +85,19 @@ def train() -> None:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = str(one.getsockname()[1])
-    own, join = "csv:path=own.csv,label=digit,id=letter", ["join", "--server", f"localhost:{port}"]
-    for words in (
-        command("certificates", "--host", "localhost", "--sites", *SITES, "--out", "certs"),
-        command("schema", "--data", own, "--out", "schema.json"),
-    ):
-        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    columns = "label=digit,id=letter"
+    keys = ["certificates", "--host", "localhost", "--sites", *SITES, "--out", "certs"]
+    schema = ["schema", "--data", f"csv:path=own.csv,{columns}", "--out", "schema.json"]
+    for words in (keys, schema):
+        subprocess.run(command(*words), check=True, stdout=subprocess.DEVNULL)
+    columns += ",schema=schema.json"
     with processes() as started:
-        data, how = f"{own},schema=schema.json", ["--method", "fedavg", "--model", "mlp:hidden=64"]
-        how += ["--rounds", str(ROUNDS), "--epochs", "2", "--sites", str(len(SITES))]
-        start(
-            "coordinator",
-            command("serve", "--data", data, *how, "--tls", "certs", "--port", port, "--out", "run"),
-            started,
-        )
+        training = ["--method", "fedavg", "--model", "mlp:hidden=64", "--rounds", str(ROUNDS), "--epochs", "2"]
+        training += ["--sites", str(len(SITES)), "--tls", "certs", "--port", port, "--out", "run"]
+        start(started, "coordinator", "serve", "--data", f"csv:path=own.csv,{columns}", *training)
         for site in SITES:
-            data = f"csv:path={site}.csv,label=digit,id=letter,schema=schema.json"
-            start(site, command(*join, "--tls", f"certs/{site}", "--data", data), started)
+            own = ["--tls", f"certs/{site}", "--data", f"csv:path={site}.csv,{columns}"]
+            start(started, site, "join", "--server", f"localhost:{port}", *own)
         print()
         follow(started)
 

@@ -132,6 +132,18 @@ def test_what_went_wrong_on_site_is_told_without_a_word_about_samples(real: Any)
     assert "Traceback" in said_here[-1]
 
 
+def test_a_verdict_that_cannot_be_written_ends_the_site_with_an_error(real: Any, monkeypatch: Any) -> None:
+    site, facts, weights, _ = real
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(OwnData, "finish", full)
+    said, _ = site.answer(facts | {"kind": "finish"}, weights)
+    assert said["error"].startswith("OSError")
+    assert "No space left" in str(site.failure)
+
+
 def test_a_scene_answers_as_the_serial_host_does(tmp_path: Path) -> None:
     Scene.make("digits:train=60", clients=3, noise="constant:rate=0.3").save(tmp_path / "scene")
     stage = prepare(Experiment(scene=tmp_path / "scene", method="feddiv", rounds=2, epochs=1))
