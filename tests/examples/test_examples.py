@@ -52,16 +52,17 @@ def test_three_sites(play, monkeypatch: pytest.MonkeyPatch) -> None:
     said = play("flower_three_sites/three_sites.py")
     assert "3 of 3 sites are there: east, north, south" in said
     assert float(re.findall(r"the model reads ([\d.]+)% of", said)[0]) > 80
-    left = re.findall(r"(\w+) +(\d+) x weights \(([\d,]+) bytes each\).*; stayed: (\w+)\.csv", said)
-    assert [(site, times, stayed) for site, times, _, stayed in left] == [
-        (site, "6", site) for site in ("north", "south", "east")
+    left = re.findall(r"^  (\w+) +(\d+) x weights \(19,240 bytes each\), (.*)$", said, re.MULTILINE)
+    assert [(site, times) for site, times, _ in left] == [("north", "8"), ("south", "8"), ("east", "8")]
+    assert all("x statistics" in rest for _, _, rest in left)
+    found = [
+        tuple(map(int, numbers))
+        for numbers in re.findall(r"400 labels, +(\d+) of them wrong: +(\d+) flagged, +(\d+) of these rightly", said)
     ]
-    found = re.findall(r"(\d+) of them wrong: +(\d+) flagged, +(\d+) of these rightly", said)
-    wrong, flagged, rightly = map(int, found[2])
-    assert [numbers[0] for numbers in found[:2]] == ["0", "0"]
-    assert wrong > 100
-    assert rightly > 0.7 * wrong
-    assert rightly > 0.7 * flagged
+    assert [wrong for wrong, _, _ in found] == [0, 0, 120]
+    assert found[0][1] + found[1][1] < 40
+    assert found[2][2] > 0.8 * 120
+    assert found[2][2] > 0.6 * found[2][1]
 
 
 def test_three_sites_leaves_no_process_behind() -> None:
