@@ -184,9 +184,17 @@ serve --backend serial | 2 | unknown flag '--backend'
 serve --noise none | 2 | unknown flag '--noise'
 join | 2 | no --tls was given ... --insecure
 join --server | 2 | --server was given without a value
+serve {TABLE} --sites 1 --port 99999 --insecure | 2 | --port 99999 ... 1 to 65535
 join --server nowhere --data good.csv --name a --insecure | 2 | host:port
+join --server localhost:99999 --data good.csv --name a --insecure | 2 | --server localhost:99999 ... host:port
+join --server münchen.de:8443 --data good.csv --name a --insecure | 2 | its xn-- form
+join --data good.csv --insecure --patience -1 | 2 | --patience -1 ... 0 seconds or more
 certificates --site a | 2 | Did you mean '--sites'?
 certificates | 2 | --host ... --sites
+certificates --host münchen.de --sites a --out new | 2 | --host 'münchen.de' ... xn--
+certificates --host '' --sites a --out new | 2 | --host ''
+certificates --host localhost --sites ca.crt --out new | 2 | --sites ca.crt ... none of ca.crt
+certificates --host localhost --sites a A --out new | 2 | two have the same name
 schema --dta good.csv | 2 | Did you mean '--data'?
 schema --data digits | 2 | a table (csv:..., parquet:...)
 schema {TABLE} --out good.csv | 2 | a file that ends in .json

@@ -13,7 +13,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fedwinnow.backends.flower_records import from_records, to_records
+from fedwinnow.backends.flower_records import answered
 from fedwinnow.backends.flower_run import Terms, coordinate
 from fedwinnow.commands.serve import Serve
 from fedwinnow.config import find_config, read_config
@@ -43,9 +43,10 @@ def train(message: Message, context: Context) -> Message:
     """Answer one message for the clients that the node config names."""
     node = context.node_config
     site = site_of(*(str(node.get(key, "")) for key in ("data", "scene", "clients", "name", "folder")), context.node_id)
-    facts, payload = from_records(message.content)
-    said, sent = site.answer(facts, payload)
-    return Message(to_records(said, sent, {}), reply_to=message)
+    reply = answered(site, message)
+    if site.failure is not None:
+        print(f"error: {site.failure}")  # into Flower's log: this process is not ours to end
+    return reply
 
 
 @functools.lru_cache(maxsize=4)

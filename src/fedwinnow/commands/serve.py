@@ -63,10 +63,10 @@ class Serve(Run):
 
         self.check()
         prepare("serve")
-        from fedwinnow.backends import flower_link
+        from fedwinnow.backends.flower_link import Link
 
         files = None if self.tls is None else ServerFiles(self.tls)
-        link = flower_link.Link(self.host, self.port, files, self.timeout, self.say)
+        link = Link(self.host, self.port, files, self.timeout, self.say)
         try:
             self.say(f"listening on {self.host}:{self.port}{'' if files else ', insecure'}")
             return self.play(link)
@@ -77,6 +77,8 @@ class Serve(Run):
         """What is needed besides what every run needs."""
         if self.sites < 1:
             raise UsageError(f"--sites {self.sites} was given; allowed: 1 or more.")
+        if not 1 <= self.port <= 65535:
+            raise UsageError(f"--port {self.port} was given; allowed: 1 to 65535.")
         if self.checkpoint_every != 1:
             raise UsageError(
                 f"--checkpoint-every {self.checkpoint_every} was given; allowed: 1, because sites keep what they "
