@@ -68,3 +68,8 @@ def test_who_holds_what_is_said_once():
         fedwinnow.audit(x, labels, sites=["a", "b"] * 3, clients=2)
     with pytest.raises(UsageError, match="--clients 0 was given"):
         fedwinnow.audit(x, labels, clients=0)
+
+
+def test_a_misspelt_setting_is_told_apart():
+    with pytest.raises(UsageError, match=r"unknown setting 'round'\. Did you mean 'rounds'"):
+        fedwinnow.audit([[1.0, 2.0]] * 4, [0, 1, 0, 1], sites=[0, 0, 1, 1], round=3)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fedwinnow.auditing.audit import DEFAULT_JUDGEMENT, AuditSettings, without_test_part
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load, understood
 from fedwinnow.data.source import Source
 from fedwinnow.errors import DataError, UsageError
-from fedwinnow.experiment.settings import Experiment
+from fedwinnow.experiment.settings import Experiment, Settings, experiment_of
 from fedwinnow.options import parse_spec
 
 RUN_JUDGEMENT = "final:prior=false"  # a run that was not made for an audit has kept nothing but its model
@@ -50,7 +50,8 @@ def settings_for(
     dataset = data if isinstance(data, Dataset) else load_data(with_site_column(data, site))
     if partition is None or clients is None:
         partition = partition_of(dataset, clients, partition)
-    experiment = Experiment(data=dataset, clients=clients or 1, partition=partition, **others)
+    settings = {"data": dataset, "clients": clients or 1, "partition": partition, **others}
+    experiment = experiment_of(cast(Settings, settings))
     return AuditSettings(without_test_part(experiment), judgement or DEFAULT_JUDGEMENT, **(choices or {}))
 
 
