@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedwinnow.data.dataset import Dataset, Resident, Samples
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
 from fedwinnow.scene.files import export_scene, import_scene
 from fedwinnow.scene.scene import Scene
 
@@ -205,6 +205,21 @@ def test_sites_carry_the_names_of_the_data():
     assert scene.site_names == ("north", "south")
     assert scene.site(0).name == "north"
     assert len(scene.site(1)) == 100
+
+
+def test_sites_that_look_alike_stay_apart_with_a_warning():
+    data = toy(sites=np.array(["North", "north", " North ", "south"] * 50))
+    with pytest.warns(FedwinnowWarning, match="' North ' and 'North' and 'north'") as told:
+        scene = Scene.make(data, partition="column")
+    assert scene.site_names == (" North ", "North", "north", "south")
+    assert len(told) == 1
+    assert "south" not in str(told[0].message)
+
+
+@pytest.mark.parametrize(("sites", "partition"), [(["north", "south"], "column"), (["North", "north"], "iid")])
+def test_sites_that_differ_or_are_not_used_need_no_warning(recwarn, sites, partition):
+    Scene.make(toy(sites=np.array(sites * 100)), partition=partition)
+    assert not recwarn.list
 
 
 def test_clients_are_counted_from_zero():
