@@ -163,7 +163,13 @@ def test_incomplete_and_broken_files(data_folder: Path) -> None:
 
 def test_python_batch_without_labels(data_folder: Path) -> None:
     folder = write_folder(data_folder, 100, "python")
-    for wrong in ({"data": PIXELS[:1]}, {"data": PIXELS[:2], "fine_labels": [0]}, [1]):
+    for wrong in (
+        {"data": PIXELS[:1]},
+        {"data": PIXELS[:2], "fine_labels": [0]},
+        {"data": PIXELS[:1], "fine_labels": 0},
+        [1],
+        1,
+    ):
         (folder / "train").write_bytes(pickle.dumps(wrong, protocol=2))
         with pytest.raises(DataError, match=r"\(train\)"):
             source("cifar100").load()

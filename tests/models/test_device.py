@@ -56,7 +56,7 @@ def test_a_card_too_many_and_where_the_name_came_from(machine, monkeypatch) -> N
 @pytest.mark.parametrize(("cards", "apple", "name"), [(0, False, None), (0, True, None), (1, False, "cpu")])
 def test_mixed_precision_wants_a_cuda_device(machine, cards: int, apple: bool, name: str | None) -> None:
     machine(cards, apple)
-    with pytest.raises(UsageError, match="--mixed-precision was given.*allowed: with a CUDA device"):
+    with pytest.raises(UsageError, match=r"--mixed-precision was given.*allowed: with a CUDA device"):
         choose_device(name, mixed_precision=True)
 
 

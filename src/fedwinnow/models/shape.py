@@ -58,7 +58,9 @@ class Shape:
     def need_images(self, setting: str) -> None:
         """Refuse a setting that does nothing for other samples."""
         if self.kind != "images":
-            raise UsageError(f"{setting} was given, but the samples are {self.kind}; allowed: with images. Leave it out.")
+            raise UsageError(
+                f"{setting} was given, but the samples are {self.kind}; allowed: with images. Leave it out."
+            )
 
     def example(self, count: int = 2) -> torch.Tensor:
         """A batch of zeros as a module sees it: to try a module out before any data is read."""

@@ -107,8 +107,7 @@ class Scene:
         from fedwinnow.data.split import with_test_part
 
         loaded = data if isinstance(data, Dataset) else load(data)
-        dataset = with_test_part(loaded, test, seed)
-        rule = catalogue.make("partitions", partition)
+        dataset, rule = with_test_part(loaded, test, seed), catalogue.make("partitions", partition)
         if not isinstance(rule, Partition):
             raise UsageError(f"{partition} is not a partition.")
         mistakes = make_noise(noise or ("none" if dataset.labels_trusted else "given"))
@@ -148,6 +147,11 @@ class Scene:
             from fedwinnow.data.load import load
             from fedwinnow.data.split import with_test_part
 
+            if not self.data.source:
+                raise DataError(
+                    f"this scene was made from data in memory ({self.data.name}), which no file can give back. "
+                    "Hand the same data over: scene.attach(dataset)."
+                )
             self.attach(with_test_part(load(self.data.source), self.data.test_share, self.seed))
         return self._dataset[0]
 
