@@ -164,7 +164,7 @@ def test_a_part_made_in_python_is_checked_as_well(key, value):
 
 
 def test_texts_in_python_are_read_as_on_the_command_line():
-    assert Sample(path="a/b", count="4", step="-1") == made("sample:path=a/b,count=4,step=-1")
+    assert Sample(path="a/b", count="4", step="-1", deep="yes") == made("sample:path=a/b,count=4,step=-1,deep=true")
 
 
 @pytest.mark.parametrize("share", [1 / 3, 0.1 + 0.2, 1e-17, 0.1, 1e22])

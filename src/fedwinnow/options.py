@@ -69,7 +69,7 @@ class Part:
                 object.__setattr__(self, field.name, self.by_preset(field))
             elif "sentence" in field.metadata:
                 typed = convert(f"{self.name}: {field.name}", value, hints_of(type(self))[field.name])
-                if isinstance(value, str):  # a text in Python means what it means on the command line
+                if isinstance(value, str | bool):  # a text in Python means what it means on the command line
                     object.__setattr__(self, field.name, typed)
             check_bounds(self.name, field, getattr(self, field.name))
 
