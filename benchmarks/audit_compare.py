@@ -2,7 +2,9 @@
 
     python -m benchmarks.audit_compare [--data fashion-mnist] [--train 3000] [--seeds 0 1 2] [--csv results/audit.csv]
 
-cleanlab gets out-of-sample probabilities from cross-validation with the same model, optimiser and number of epochs.
+cleanlab gets out-of-sample probabilities from cross-validation with the same model and optimiser, at the learning rate
+and after the number of epochs (at most those of the audit) that give the best accuracy on held-out given labels: what
+somebody who has these samples alone would choose by. The audit's own settings are not chosen by anything.
 Pooling the data is what sites may not do; that line is what there is to be reached.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +20,7 @@ import torch
 
 from benchmarks.audits import MOMENTUM, NOISES, SCENES, experiment, flags, keep, spread
 from benchmarks.results import machine
+from fedwinnow.auditing.audit import DEFAULT_JUDGEMENT, DEFAULT_METHOD
 from fedwinnow.auditing.training import find_judgement, prepare_audit, train_and_judge
 from fedwinnow.data.tensors import InputStep
 from fedwinnow.errors import missing_extra
@@ -28,13 +32,16 @@ from fedwinnow.models.shape import Shape
 from fedwinnow.randomness import Floats, Integers, permutation
 
 FOLDS = 3
+STOPS = (0.1, 0.25, 0.5, 1.0)  # when cleanlab's models may stop, as shares of all epochs
 
 
 def main() -> None:
     """Measure and print a Markdown table."""
     parser = flags("audit_compare", __doc__)
     parser.add_argument("--noise", default="uniform", help="uniform, pair, any noise spec, or `data` for human errors")
-    parser.add_argument("--judgement", default="mean")
+    parser.add_argument("--methods", nargs="+", default=["fedavg", DEFAULT_METHOD])
+    parser.add_argument("--judgement", default=DEFAULT_JUDGEMENT)
+    parser.add_argument("--cleanlab-rates", nargs="+", type=float, default=[0.002, 0.005, 0.01, 0.03])
     parser.add_argument("--scenes", nargs="+", default=list(SCENES), choices=SCENES)
     chosen = parser.parse_args()
     check_cleanlab()
@@ -54,7 +61,7 @@ def main() -> None:
 
 def described(chosen: argparse.Namespace, scene: str, seed: int) -> dict[str, object]:
     """What was measured, for a line of a file."""
-    names = ("data", "model", "train", "clients", "rounds", "epochs", "batch_size", "learning_rate", "noise")
+    names = ("data", "model", "train", "clients", "rounds", "epochs", "learning_rate", "noise")
     return {**{name: getattr(chosen, name) for name in names}, "scene": scene, "seed": seed}
 
 
@@ -70,15 +77,18 @@ def compare(chosen: argparse.Namespace, scene: str, seed: int) -> dict[str, dict
     """Who finds how much on one scene; all have the same samples, labels and number of epochs."""
     noise = None if chosen.noise == "data" else NOISES.get(chosen.noise, chosen.noise)
     judgement = find_judgement(chosen.judgement)
-    stage = prepare_audit(experiment(chosen, scene, noise, seed=seed), judgement)
-    with tempfile.TemporaryDirectory() as folder:
-        ours = train_and_judge(stage, Path(folder), judgement, Manner(checkpoint_every=1000)).score
-    wrong = stage.scene.wrong
+    named: dict[str, Floats] = {}
+    for method in chosen.methods:
+        stage = prepare_audit(experiment(chosen, scene, noise, method, seed), judgement)
+        with tempfile.TemporaryDirectory() as folder:
+            judged = train_and_judge(stage, Path(folder), judgement, Manner(checkpoint_every=1000))
+        named[f"audit ({method}, {chosen.judgement})"] = judged.score
+    wrong, holdings = stage.scene.wrong, stage.scene.holdings
     assert wrong is not None
-    holdings = stage.scene.holdings
-    alone = np.concatenate([suspicion(stage, holdings.of(site), chosen) for site in range(holdings.clients)])
-    pooled = suspicion(stage, slice(0, len(wrong)), chosen)
-    named = {f"audit ({chosen.judgement})": ours, "cleanlab, each site alone": alone, "cleanlab, pooled": pooled}
+    named["cleanlab, each site alone"] = np.concatenate(
+        [suspicion(stage, holdings.of(site), chosen) for site in range(holdings.clients)]
+    )
+    named["cleanlab, pooled"] = suspicion(stage, slice(0, len(wrong)), chosen)
     return {
         who: {
             "wrong": float(wrong.mean()),
@@ -101,34 +111,47 @@ def suspicion(stage: Stage, mine: slice, chosen: argparse.Namespace) -> Floats:
     from cleanlab.rank import get_label_quality_scores
 
     given = stage.scene.given[mine]
-    rows = stage.scene.holdings.rows[mine]
     if len(given) < 2 * FOLDS:
         return np.zeros(len(given))
-    probabilities = np.zeros((len(given), stage.scene.classes))
+    candidates = [found for rate in chosen.cleanlab_rates for found in out_of_sample(stage, mine, chosen, rate)]
+    best = max(candidates, key=lambda found: float((found.argmax(1) == given).mean()))
+    return -np.asarray(get_label_quality_scores(given, best, method="self_confidence"), np.float64)
+
+
+def out_of_sample(stage: Stage, mine: slice, chosen: argparse.Namespace, rate: float) -> list[Floats]:
+    """Probabilities of all these samples by models that did not see them, one for every number of epochs."""
+    given, rows = stage.scene.given[mine], stage.scene.holdings.rows[mine]
+    found = [np.zeros((len(given), stage.scene.classes)) for _ in STOPS]
     fold = permutation(stage.experiment.seed, "folds", len(given)) % FOLDS
+    stops = [max(1, round(share * chosen.rounds * chosen.epochs)) for share in STOPS]
     for number in range(FOLDS):
         rest, held = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        probabilities[held] = trained(stage, rows[rest], given[rest], rows[held], chosen)
-    return -np.asarray(get_label_quality_scores(given, probabilities, method="self_confidence"), np.float64)
+        for place, answers in enumerate(trained(stage, rows[rest], given[rest], rows[held], rate, stops)):
+            found[place][held] = answers
+    return found
 
 
-def trained(stage: Stage, rows: Integers, labels: Integers, held: Integers, chosen: argparse.Namespace) -> Floats:
+def trained(
+    stage: Stage, rows: Integers, labels: Integers, held: Integers, rate: float, stops: list[int]
+) -> Iterator[Floats]:
     """Probabilities for held-out samples, from a plain loop with the model and the optimiser of the audit."""
     dataset = stage.scene.dataset
     step = InputStep(dataset.kind, dataset.mean, dataset.std, "cpu")
     module = make_model(stage.experiment.model, Shape.of(dataset), stage.experiment.seed)
-    optimizer = torch.optim.SGD(module.parameters(), lr=chosen.learning_rate, momentum=MOMENTUM)
+    optimizer = torch.optim.SGD(module.parameters(), lr=rate, momentum=MOMENTUM)
     x, y = step(torch.from_numpy(dataset.train.features.take(rows))), torch.from_numpy(labels)
+    asked = step(torch.from_numpy(dataset.train.features.take(held)))
     generator = torch.Generator().manual_seed(stage.experiment.seed)
-    module.train()
-    for _ in range(chosen.rounds * chosen.epochs):
+    for epoch in range(1, max(stops) + 1):
+        module.train()
         for batch in torch.randperm(len(y), generator=generator).split(stage.experiment.batch_size):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(module(x[batch]), y[batch]).backward()
             optimizer.step()
-    module.eval()
-    with torch.inference_mode():
-        return module(step(torch.from_numpy(dataset.train.features.take(held)))).softmax(1).double().numpy()
+        module.eval()
+        for _ in range(stops.count(epoch)):
+            with torch.inference_mode():
+                yield module(asked).softmax(1).double().numpy()
 
 
 if __name__ == "__main__":

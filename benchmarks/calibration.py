@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.audits import SCENES, experiment, flags, keep, spread
 from benchmarks.results import machine
-from fedwinnow.auditing.audit import DEFAULT_JUDGEMENT, DEFAULT_THRESHOLD, AuditSettings, judge
+from fedwinnow.auditing.audit import DEFAULT_JUDGEMENT, DEFAULT_METHOD, DEFAULT_THRESHOLD, AuditSettings, judge
 from fedwinnow.auditing.calibration import by_mixture
 from fedwinnow.auditing.self_test import SelfTest
 from fedwinnow.experiment.play import Manner
@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--flips", nargs="+", default=["symmetric", "pair"])
     parser.add_argument("--rates", nargs="+", type=float, default=[0.08, 0.4])
     parser.add_argument("--scenes", nargs="+", default=list(SCENES), choices=SCENES)
+    parser.add_argument("--method", default=DEFAULT_METHOD)
     parser.add_argument("--judgement", default=DEFAULT_JUDGEMENT)
     chosen = parser.parse_args()
     print(f"Machine: {machine()}.\nSettings: {vars(chosen)}\n")
@@ -57,13 +58,13 @@ def main() -> None:
 def one(chosen: argparse.Namespace, scene: str, flip: str, rate: float, seed: int) -> dict[str, Any]:
     """One audit with its self-test, against the truth."""
     noise = f"constant:rate={rate},flip={flip}"
-    settings = AuditSettings(experiment(chosen, scene, noise, seed=seed), chosen.judgement)
+    settings = AuditSettings(experiment(chosen, scene, noise, chosen.method, seed), chosen.judgement)
     with tempfile.TemporaryDirectory() as folder:
         judged, tested = judge(settings, Path(folder), Manner(checkpoint_every=1000), ())
     wrong = judged.stage.scene.wrong
     assert wrong is not None
     found = compared(judged.score, wrong, tested)
-    names = ("data", "model", "train", "clients", "rounds", "epochs", "batch_size", "learning_rate")
+    names = ("data", "method", "model", "train", "clients", "rounds", "epochs", "batch_size", "learning_rate")
     known = {name: getattr(chosen, name) for name in names}
     keep(chosen.csv, {**known, "scene": scene, "flip": flip, "seed": seed, **found})
     return found

@@ -250,3 +250,16 @@ def test_a_table_of_a_sweep_uses_its_names_and_order(tmp_path):
     assert any("CAREFUL, the rows differ in optimizer" in note for note in made.notes)
     by_settings = fedwinnow.table(tmp_path, show="last", rows=["optimizer"], columns=["noise"])
     assert [column.setting for column in by_settings.columns] == ["constant:rate=0.6", "constant:rate=0.1"]
+
+
+def test_two_sweeps_in_one_table_keep_their_names(tmp_path):
+    for scene, rate in (("light", 0.1), ("heavy", 0.6)):
+        scenes = [{"name": scene, "noise": f"constant:rate={rate}"}]
+        fedwinnow.sweep(["fedavg"], scenes=scenes, seeds=1, out=tmp_path / scene, **SMALL | {"rounds": 0})
+    both = fedwinnow.table(tmp_path / "light", tmp_path / "heavy", show="last")
+    assert [column.setting for column in both.columns] == ["light", "heavy"]
+    # The same names for other runs would hide one of them, so then the settings speak.
+    scenes = [{"name": "light", "noise": "constant:rate=0.3"}]
+    fedwinnow.sweep(["fedavg"], scenes=scenes, seeds=1, out=tmp_path / "again", **SMALL | {"rounds": 0})
+    clash = fedwinnow.table(tmp_path / "light", tmp_path / "again", show="last")
+    assert {column.setting for column in clash.columns} == {"constant:rate=0.1", "constant:rate=0.3"}

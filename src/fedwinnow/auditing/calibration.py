@@ -62,8 +62,9 @@ def wrong_share(planted: Floats, others: Floats) -> float:
 def calibrate(planted: Floats, others: Floats) -> Calibration:
     """The map that two histograms give: rising, because a higher score never makes a label less suspicious."""
     expected = wrong_share(planted, others) * others.sum() * planted / planted.sum()
-    shares = rising(expected, others)
-    return Calibration(MIDDLES, shares, measured=True)
+    # So many planted labels cannot make anybody surer than this, however well they fit (Laplace's rule of succession).
+    surest = (planted.sum() + 1) / (planted.sum() + 2)
+    return Calibration(MIDDLES, np.minimum(rising(expected, others), surest), measured=True)
 
 
 def rising(wrong: Floats, total: Floats) -> Floats:

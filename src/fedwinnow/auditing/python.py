@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwinnow.auditing.audit import AuditOutcome, AuditSettings, perform
+from fedwinnow.auditing.audit import DEFAULT_METHOD, AuditOutcome, AuditSettings, perform
 from fedwinnow.auditing.start import settings_for, settings_of_run
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.dataset import Dataset
@@ -18,7 +18,13 @@ from fedwinnow.data.table import Table, as_texts
 from fedwinnow.errors import UsageError
 from fedwinnow.experiment.play import Manner
 
-TRAINING = {"rounds": 20, "epochs": 5, "participation": 1.0, "optimizer": "sgd:lr=0.03,momentum=0.9"}
+TRAINING = {
+    "method": DEFAULT_METHOD,
+    "rounds": 20,
+    "epochs": 5,
+    "participation": 1.0,
+    "optimizer": "sgd:lr=0.03,momentum=0.9",
+}
 
 
 class AuditResult:

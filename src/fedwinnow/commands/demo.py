@@ -13,7 +13,7 @@ from fedwinnow.commands.common import Flags
 if TYPE_CHECKING:
     from rich.console import Console
 
-METHODS = ("fedavg", "fednoro")
+METHODS = ("fedavg", "winnow")
 AUDIT_ROUNDS = 20
 
 
@@ -61,7 +61,7 @@ class Demo(Flags):
 
     def audit(self, console: Console) -> dict[str, Any]:
         """The labels of all sites, judged; a second call of the demo finds it done."""
-        from fedwinnow.auditing.audit import AuditSettings, perform
+        from fedwinnow.auditing.audit import DEFAULT_METHOD, AuditSettings, perform
         from fedwinnow.commands.progress import Bar
         from fedwinnow.experiment.play import Manner
         from fedwinnow.experiment.settings import Experiment
@@ -72,6 +72,7 @@ class Demo(Flags):
             return done
         experiment = Experiment(
             scene=self.out,
+            method=DEFAULT_METHOD,
             rounds=min(self.rounds, AUDIT_ROUNDS),
             participation=1.0,
             optimizer="sgd:lr=0.03,momentum=0.9",

@@ -35,6 +35,8 @@ class Table(Flags):
     """The paired test over seeds: Student's t, or Wilcoxon's signed ranks (needs six seeds or more)."""
     alpha: float = 0.05
     """What a corrected p value may be at most for a difference to count."""
+    against: str | None = None
+    """A row to compare with each of the others over all columns, below the table (Wilcoxon's test, Holm-corrected)."""
     format: Literal["terminal", "markdown", "latex", "csv"] = "terminal"
     """What to print."""
     out: Path | None = None
@@ -45,7 +47,7 @@ class Table(Flags):
         from fedwinnow.study.table import Wanted, make_table
 
         columns = None if self.columns is None else split_names(self.columns)
-        wanted = Wanted(self.show, self.score, split_names(self.rows), columns, self.test, self.alpha)
+        wanted = Wanted(self.show, self.score, split_names(self.rows), columns, self.test, self.alpha, self.against)
         present(self, make_table(self.folders, wanted), self.format, self.out)
         return 0
 

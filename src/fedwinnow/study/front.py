@@ -23,6 +23,7 @@ def table(
     columns: Sequence[str] | None = None,
     test: Test = "t",
     alpha: float = 0.05,
+    against: str | None = None,
 ) -> Table:
     """A table of every run in these folders; `str(table)` is Markdown, `table.save("table.tex")` writes a file.
 
@@ -33,11 +34,12 @@ def table(
     A folder that holds run folders stands for all of them. `show` names figures of summary.json, `rows` and `columns`
     the settings that make a row and a column (columns=None: those that differ). The best of a column is bold only
     where a paired `test` over seeds ("t" or "wilcoxon"), corrected after Holm, stays below `alpha` against every other.
+    `against` names a row that is compared with each of the others over all columns.
     """
     places: list[str | Path] = []
     for folder in folders:
         places += [folder] if isinstance(folder, str | Path) else folder
-    return make_table(places, Wanted(show, score, rows, columns, test, alpha))
+    return make_table(places, Wanted(show, score, rows, columns, test, alpha, against))
 
 
 def sweep(

@@ -52,14 +52,18 @@ def lay_out(
 
 
 def named_layout(records: Sequence[Record]) -> Layout | None:
-    """Rows and columns as a sweep calls them, in its order; None where the runs are not all of one sweep."""
-    sweep = records[0].sweep
-    if sweep is None or any(record.sweep != sweep for record in records):
-        return None
+    """Rows and columns as sweeps call them, in their order.
+
+    None where a run is of no sweep, or where two sweeps mean different runs by the same names.
+    """
     cells: dict[tuple[str, str], dict[int, Record]] = {}
     for record in records:
-        cells.setdefault((record.row, record.column), {})[record.seed] = record
-    names = read_book(sweep)["names"].values()
+        cell = cells.setdefault((record.row, record.column), {})
+        if record.sweep is None or record.seed in cell:
+            return None
+        cell[record.seed] = record
+    sweeps = dict.fromkeys(record.sweep for record in records)
+    names = [name for sweep in sweeps if sweep is not None for name in read_book(sweep)["names"].values()]
     there = {name for cell in cells for name in cell}
     rows = tuple(row for row in dict.fromkeys(name["row"] for name in names) if row in there)
     columns = tuple(scene for scene in dict.fromkeys(name["scene"] for name in names) if scene in there)

@@ -10,6 +10,7 @@ from typing import Literal
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.metrics.defined import Figure
 from fedwinnow.study import statistics
+from fedwinnow.study.against import duels
 from fedwinnow.study.layout import Layout, lay_out, named_layout
 from fedwinnow.study.names import PICKS, Score, Shown, shown_figures
 from fedwinnow.study.records import Record, read_records
@@ -85,6 +86,7 @@ class Wanted:
     columns: Sequence[str] | None = None
     test: statistics.Test = "t"
     alpha: float = 0.05
+    against: str | None = None  # the row that is compared with every other over all settings
     order: Sequence[str] = ()  # of the rows, where one is wanted
     published: Published = field(default_factory=dict)
 
@@ -117,6 +119,7 @@ def build(layout: Layout, records: Sequence[Record], wanted: Wanted) -> Table:
     if not known:
         raise DataError(f"no run has a value for {', '.join(figure.path for figure in shown)}.")
     notes = [*layout.notes, *unfinished(records), *absent(shown, known), *unpaired(layout)]
+    notes += duels(layout, known[0], wanted.against) if wanted.against else []
     columns = tuple(judged(layout, setting, figure, wanted) for setting in layout.columns for figure in known)
     rows = tuple(sorted(layout.rows, key=lambda row: place_in(wanted.order, row)))
     ranks, blocks = ranking(layout, known[0])
