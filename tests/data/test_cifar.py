@@ -242,5 +242,5 @@ def test_human_labels_without_a_column(data_folder: Path) -> None:
     with pytest.raises(DataError, match=r"cifar10n\.npz has no 'aggre'; it has clean"):
         source("cifar10n").load()
     (data_folder / "cifar10n.npz").write_bytes(b"no archive")
-    with pytest.raises(DataError, match=r"cifar10n\.npz is no \.npz file"):
+    with pytest.raises(DataError, match=r"cifar10n\.npz: not readable as an \.npz file"):
         source("cifar10n").load()
