@@ -68,7 +68,8 @@ class Part:
             if value is None and field.metadata.get("presets"):
                 object.__setattr__(self, field.name, self.by_preset(field))
             elif "sentence" in field.metadata:
-                typed = convert(f"{self.name}: {field.name}", value, hints_of(type(self))[field.name])
+                hint = hints_of(type(self))[field.name]  # type: ignore[arg-type]  # mypy takes no class for hashable
+                typed = convert(f"{self.name}: {field.name}", value, hint)
                 if isinstance(value, str | bool):  # a text in Python means what it means on the command line
                     object.__setattr__(self, field.name, typed)
             check_bounds(self.name, field, getattr(self, field.name))
@@ -121,7 +122,7 @@ def check_bounds(part: str, field: dataclasses.Field[Any], value: Any) -> None:
 def build(kind: str, part: type[AnyPart], values: dict[str, Any]) -> AnyPart:
     """Make a part from raw values (texts from a command line, or typed values from TOML or Python)."""
     fields = {field.name: field for field in dataclasses.fields(part)}
-    hints = hints_of(part)
+    hints = hints_of(part)  # type: ignore[arg-type]  # mypy takes no class for hashable
     ready = {}
     for key, raw in values.items():
         if key not in fields:

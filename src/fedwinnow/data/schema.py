@@ -59,7 +59,7 @@ class TableSchema:
         if not isinstance(values, dict) or values.get("version") != VERSION:
             raise DataError(f"{where}: not a table schema of version {VERSION}.")
         names, columns = values.get("class_names"), values.get("columns")
-        if not is_texts(names) or not isinstance(columns, list):
+        if not isinstance(names, list) or not is_texts(names) or not isinstance(columns, list):
             raise DataError(f"{where}: a schema needs class_names, a list of texts, and columns, a list.")
         return TableSchema(tuple(column_from(column, where) for column in columns), tuple(names))
 
