@@ -17,6 +17,7 @@ from fedwinnow.report.words import LEARNS
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "methods"
 OTHERS = [ROOT / "docs" / "results.md", ROOT / "README.md"]
+DUEL = re.compile(r"^\S.* against (.+): (\S+) on average, better in (\d+ of \d+); p = ([\d.]+)\.$", re.MULTILINE)
 MARKED = re.compile(r"(<!-- generated: (\w+)((?: [\w:=.,-]+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 PERCENT = {"last10": "last-10", "last": "last", "best": "best"}
 SHARES = {"auroc": "AUROC", "memorised": "memorised"}
@@ -33,7 +34,12 @@ def current(path: Path) -> str:
 
     def fill(found: re.Match[str]) -> str:
         kind, arguments = found[2], found[3].split()
-        measures = {"measured": measured, "ground": lambda file: common_ground(file, path.stem), "file": stored}
+        measures = {
+            "measured": measured,
+            "ground": lambda file: common_ground(file, path.stem),
+            "file": stored,
+            "duels": duels,
+        }
         text = measures[kind](*arguments) if kind in measures else table(kind, path.stem)
         return found[1] + text + found[4]
 
@@ -81,6 +87,16 @@ def stored(file: str) -> str:
     """A table in results/ as `fedwinnow table` wrote it, without what stands under it."""
     lines = (ROOT / "results" / f"{file}.md").read_text(encoding="utf-8").splitlines()
     return "".join(f"{line}\n" for line in lines if line.startswith("|"))
+
+
+def duels(accuracy: str, auroc: str) -> str:
+    """What `fedwinnow table --against` wrote under two tables in results/, a line per opponent."""
+    columns = [
+        {found[1]: found.groups()[1:] for found in DUEL.finditer((ROOT / "results" / f"{file}.md").read_text("utf-8"))}
+        for file in (accuracy, auroc)
+    ]
+    rows = [[f"`{name}`", *columns[0][name], *columns[1].get(name, ("-", "-", "-"))] for name in columns[0]]
+    return markdown(["against", "accuracy", "better in", "p", "AUROC", "better in", "p"], rows)
 
 
 def read_runs(file: str) -> list[dict[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from by_hand import identity, one_client
 from fedwinnow.data.dataset import Resident
 from fedwinnow.data.tensors import InputStep
 from fedwinnow.federation import client as module
@@ -66,3 +67,19 @@ def test_nothing_and_whole_numbers_are_finite():
     assert is_finite(torch.zeros(0))
     assert is_finite(torch.tensor([1, 2]))
     assert is_finite(torch.full((3,), torch.finfo().max))
+
+
+def test_in_half_precision_a_pass_without_gradients_takes_none_from_the_next(monkeypatch):
+    monkeypatch.setattr(Client, "half_precision", True)  # also without a GPU
+    client = one_client([[1.0, 0.0], [0.0, 1.0]], [1, 0])
+    client.model.load(identity())
+
+    def objective(rows: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            assert client.model.module(x).dtype == torch.bfloat16
+        return torch.nn.functional.cross_entropy(client.model.module(x), y)
+
+    client.fit(objective)
+    # The slope of the mean over two samples is (softmax - label) / 2 for each: 0.73 - 0 and 0.27 - 1, over 2.
+    moved = client.model.weights - identity()["weights"]
+    assert moved[:4].tolist() == pytest.approx([-0.0366, 0.0366, 0.0366, -0.0366], abs=1e-3)

@@ -123,3 +123,26 @@ def test_facts_that_are_no_numbers_are_null_in_the_log(tmp_path):
         stage="warm up", rate=float("nan"), losses=torch.tensor([1.0, float("inf")]), who={3}, count=np.int64(2)
     )
     assert server.notes == {"stage": "warm up", "rate": None, "losses": [1.0, None], "who": [3], "count": 2}
+
+
+class Elsewhere(torch.Tensor):
+    """A tensor on a device that this machine has not got."""
+
+    def cpu(self):
+        return self.as_subclass(torch.Tensor)
+
+
+def test_a_reply_leaves_the_device_on_which_it_was_made(tmp_path, monkeypatch):
+    host = ready(tmp_path).federation.backend.host
+    train = type(host.method).train
+
+    def on_a_device(self, client, got):
+        return {key: value.as_subclass(Elsewhere) for key, value in train(self, client, got).items()}
+
+    monkeypatch.setattr(type(host.method), "train", on_a_device)
+    answer = host.answer(Task(0, "train", 1, 0, host.model.payload()))
+    assert answer.error is None
+    assert {key: type(value) for key, value in answer.reply.items()} == {
+        "weights": torch.Tensor,
+        "samples": torch.Tensor,
+    }

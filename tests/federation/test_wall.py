@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import types
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -107,11 +109,29 @@ def test_nothing_that_a_method_is_handed_leads_to_the_truth(tmp_path, monkeypatc
         looks.append(half)
         # What the oracle is handed is clean, so its labels are the truth of what it holds; nothing else may be.
         assert leaks(player.stage.scene, *handed) == []
-        assert not any(isinstance(thing, Sites | Host) for thing in reachable(handed)) or half == "server"
+        assert not any(isinstance(thing, Sites | Host) for thing in reachable(handed))
 
     spied(tmp_path, monkeypatch, method, look)
     assert looks.count("server") == 1
     assert looks.count("client") == (1 if method == "centralised" else TINY["clients"])
+
+
+def test_replies_end_with_their_exchange(tmp_path):
+    kept = []
+
+    @dataclass(frozen=True)
+    class Keeping(Method):
+        """Keeps the replies of a round for later."""
+
+        name: ClassVar[str] = "keeping"
+
+        def merge(self, server, replies):
+            kept.append(replies)
+            assert next(replies)[0] == 0
+
+    federation = ready(tmp_path, method=Keeping()).federation
+    assert federation.play_round(1).participants == [0, 1, 2, 3]
+    assert list(kept[0]) == []
 
 
 def test_the_host_knows_no_truth(tmp_path):

@@ -15,6 +15,7 @@ from fedwinnow.cli import dispatch
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.method import Method
 from fedwinnow.methods.find import find_method
+from fedwinnow.parts.optimizers import Sgd
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_method.py"
 OWN = '''
@@ -129,3 +130,8 @@ def test_installed_methods_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         assert catalogue.find("methods", "theirs").facts["exposes"] == Method.exposes
     finally:
         catalogue.entries.cache_clear()
+
+
+def test_a_part_that_is_no_method_is_told_apart() -> None:
+    with pytest.raises(UsageError, match="sgd was given as the method, but is a Sgd; allowed: a method, by name"):
+        find_method(Sgd())

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from by_hand import conversation, identity, one_client, one_server
+from fedwinnow.errors import UsageError
 from fedwinnow.methods.fedcorr import FedCorr
 from fedwinnow.parts.lid import local_intrinsic_dimensionality
 from fedwinnow.parts.sample_losses import sample_losses
@@ -50,6 +51,11 @@ class TestFedcorrWithLogitAdjustment(MethodTester):
 )
 def test_lengths_of_the_stages(tmp_path, method, expected):
     assert method.lengths(one_server(tmp_path, clients=100, rounds=1000, participation=0.1)) == expected
+
+
+def test_without_both_later_stages_there_is_nothing_to_do():
+    with pytest.raises(UsageError, match=r"fine_tune=false and usual=false were given.*allowed: one of them"):
+        FedCorr(fine_tune=False, usual=False)
 
 
 class Federation:
@@ -270,3 +276,20 @@ def test_the_verdict_puts_corrected_labels_first():
     assert verdict.p_wrong[2] >= 0.5
     assert (verdict.p_wrong[[0, 1, 3]] <= 0.5).all()
     assert verdict.suggested[2] == 0
+
+
+class Remembered(torch.Tensor):
+    """A tensor as it comes out of a client's memory: on the processor, wherever the client computes."""
+
+    moved: ClassVar[list[torch.device]] = []
+
+    def to(self, device):
+        self.moved.append(device)
+        return self.as_subclass(torch.Tensor)
+
+
+def test_remembered_losses_go_to_where_the_client_computes():
+    client = one_client([[1.0, 0.0], [0.0, 1.0]], [0, 1])
+    client.state["losses"] = torch.tensor([0.1, 2.0]).as_subclass(Remembered)
+    FedCorr().correct_labels(client, identity())
+    assert Remembered.moved == [client.given.device]

@@ -10,6 +10,7 @@ import torch
 
 from by_hand import identity, one_client, one_server
 from fedwinnow.api import run
+from fedwinnow.federation.client import Client
 from fedwinnow.methods.rofl import Lesson, RobustFl
 from fedwinnow.parts.relabel import NOTHING
 from fedwinnow.testing import MethodTester, toy_data
@@ -183,3 +184,16 @@ def test_what_is_counted(tmp_path):
         assert row["bytes_up"] == 4 * (model + count + centroids)
     assert (first["bytes_down"], second["bytes_down"]) == (4 * model, 4 * (model + centroids))
     assert {"label_precision", "pseudo_labels"} <= second.keys()
+
+
+def test_labels_can_be_judged_before_anybody_has_sent_centroids():
+    client = one_client([[1.0, 0.0], [0.0, 1.0]], [0, 1])
+    verdict = RobustFl().judge(client, identity() | {"centroids": torch.zeros(2, 0)})
+    assert verdict.suggested.tolist() == [0, 1]
+
+
+def test_centroids_follow_features_of_half_precision(monkeypatch):
+    monkeypatch.setattr(Client, "half_precision", True)  # also without a GPU
+    client = one_client([[1.0, 0.0], [0.0, 1.0]], [0, 1], model="mlp")
+    reply = RobustFl().train(client, client.model.payload() | {"centroids": torch.zeros(2, 0)})
+    assert reply["centroids"].dtype == torch.float32

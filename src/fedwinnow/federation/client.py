@@ -191,7 +191,7 @@ class Client:
     def care(self, batch: Tensor, models: tuple[FlatModel, ...]) -> AbstractContextManager[None]:
         """What half precision and a batch of one sample need; for any other batch nothing."""
         if self.half_precision:
-            return torch.autocast("cuda", dtype=torch.bfloat16)
+            return torch.autocast(self.model.device.type, dtype=torch.bfloat16)
         return lonely_batch(models) if batch.numel() == 1 else NO_CARE
 
     @property

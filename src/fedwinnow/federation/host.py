@@ -5,6 +5,7 @@ A backend has one host per process. A host answers questions; it knows nothing o
 
 from __future__ import annotations
 
+import itertools
 import time
 import traceback
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from fedwinnow.data.dataset import Features
 from fedwinnow.data.tensors import InputStep
 from fedwinnow.errors import FedwinnowError
 from fedwinnow.federation.bench import NOBODY
-from fedwinnow.federation.client import Client, score, scoring_batch
+from fedwinnow.federation.client import Client, pieces, score, scoring_batch
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.judgement import Judgement
 from fedwinnow.federation.layers import seed_layers, use_batch_statistics
@@ -134,9 +135,7 @@ class Host:
         began = time.perf_counter()
         try:
             client = self.client(task)
-            reply = self.reply(client, task)
-            if isinstance(reply, Verdict):
-                reply = {"p_wrong": reply.p_wrong.detach().cpu(), "suggested": reply.suggested.detach().cpu()}
+            reply = as_it_leaves(self.reply(client, task))
             memory = task.memory if task.measures else self.remember(task, client, reply)
             notes = client.notes | self.recited(task, reply)
         except FedwinnowError as problem:
@@ -224,10 +223,7 @@ class Host:
         return client
 
     def recited(self, task: Task, reply: Payload) -> Payload:
-        """What the global and the trained model say about the site's samples, and the latter about the test part.
-
-        For measuring a simulation only.
-        """
+        """For measuring only: what the global and the trained model say of a site, and the latter of the test part."""
         every = self.setup.memorisation_every
         both = isinstance(reply, dict) and "weights" in reply and "weights" in task.payload
         if not every or task.round % every or not both or self.pooled:
@@ -262,9 +258,18 @@ class Host:
 
     def logits(self, model: FlatModel, features: Features, start: int, stop: int) -> Tensor:
         """Logits of these samples under a model."""
-        batches = list(torch.split(torch.arange(start, stop), scoring_batch(model)))
+        batches = pieces(torch.arange(start, stop), scoring_batch(model))
         stored = (torch.from_numpy(array) for array in features.stream(rows.numpy() for rows in batches))
         return score(model, stored, self.input_step, self.sites.shape.classes).cpu()
+
+
+def as_it_leaves(reply: Any) -> Any:
+    """A reply on the processor, where the server works; what is no payload is left for others to refuse."""
+    if isinstance(reply, Verdict):
+        return {"p_wrong": reply.p_wrong.detach().cpu(), "suggested": reply.suggested.detach().cpu()}
+    if not isinstance(reply, dict):
+        return reply
+    return {key: value.cpu() if isinstance(value, Tensor) else value for key, value in reply.items()}
 
 
 class Spares:
@@ -276,7 +281,7 @@ class Spares:
 
     def fresh(self, own_statistics: Tensor | None) -> Callable[[], FlatModel]:
         """A function that gives another one at every call; statistics that stay on the site are in each of them."""
-        numbers = iter(range(10**6))
+        numbers = itertools.count()
         return lambda: self.get(next(numbers), own_statistics)
 
     def get(self, number: int, own_statistics: Tensor | None) -> FlatModel:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 import traceback
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
@@ -48,6 +50,25 @@ class Tally:
     seconds: float = 0.0
     distances: list[Figure] = field(default_factory=list)  # squared, of each trained model from where it started
     notes: dict[int, Payload] = field(default_factory=dict)  # per-sample remarks of the clients, for evaluation only
+
+
+class Handed:
+    """Replies as a method takes them, one by one; nothing else of the federation is in their reach."""
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: Replies) -> None:
+        # Weak, because a generator holds the frame it runs in, and that one leads to the backend and to every site.
+        self._source = weakref.ref(source)
+
+    def __iter__(self) -> Replies:
+        return self
+
+    def __next__(self) -> tuple[int, Payload]:
+        source = self._source()
+        if source is None:  # the exchange is over
+            raise StopIteration
+        return next(source)
 
 
 class Federation:
@@ -95,9 +116,9 @@ class Federation:
         """Let the method ask until it is done; replies that it did not look at are booked all the same."""
         conversation = self.method.exchanges(self.server)
         replies: Replies | None = None
-        for index in range(10**6):
+        for index in itertools.count():
             try:
-                exchange = next(conversation) if replies is None else conversation.send(replies)
+                exchange = next(conversation) if replies is None else conversation.send(Handed(replies))
             except StopIteration:
                 break
             self.conclude(replies)

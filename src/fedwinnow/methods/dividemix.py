@@ -25,7 +25,7 @@ from fedwinnow.federation.method import Verdict
 from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.server import Server
 from fedwinnow.methods.two_models import TwoModels
-from fedwinnow.options import option
+from fedwinnow.options import filled, option
 from fedwinnow.parts.history import History
 from fedwinnow.parts.mixmatch import endless, mean_prediction, mixed, sharpened
 from fedwinnow.parts.regularise import distance_to_prior, entropy, expected_classes
@@ -103,8 +103,9 @@ class DivideMix(TwoModels):
             history = History(client, f"{name}_losses", self.loss_history)
             history.add(torch.arange(len(client)), losses)
             losses = history.mean()
-        steps = self.em_steps or 1
-        mixture = fit_two_gaussians(losses, steps=steps, tolerance=0.01, variance_floor=0.0005, normalise=True)
+        mixture = fit_two_gaussians(
+            losses, steps=filled(self.em_steps), tolerance=0.01, variance_floor=0.0005, normalise=True
+        )
         return mixture.p_low(losses)
 
     def learn(self, client: Client, model: FlatModel, other: FlatModel, w: Tensor, carried: Around) -> None:

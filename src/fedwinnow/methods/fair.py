@@ -32,6 +32,7 @@ from fedwinnow.parts.aggregate import WeightedMean
 from fedwinnow.parts.contributions import learned_shares, loss_drops
 from fedwinnow.parts.criticality import zero_to_one
 from fedwinnow.parts.sample_losses import sample_losses
+from fedwinnow.parts.two_gaussians import exact
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,7 @@ class Fair(Method):
     stages: ClassVar[tuple[str, ...]] = ("visit", "select")
     needs: ClassVar[tuple[str, ...]] = ("trusted_data",)
     own_aggregation: ClassVar[bool] = True
-    exposes: ClassVar[dict[str, Exposure]] = {
-        "weights": "model",
-        "counters": "model",
-        "samples": "client",
-        "drop": "client",
-    }
+    exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "drop": "client"}
 
     quality: Literal["trusted", "local"] = option(
         "trusted", "Whose loss is looked at: that on the server's trusted samples, or on the client's own."
@@ -140,7 +136,7 @@ class Fair(Method):
         if self.quality != "local":
             return super().train(client, got)
         client.model.load(got)
-        before = sample_losses(client.predict(), client.given).double().mean()
+        before = exact(sample_losses(client.predict(), client.given)).mean()
         reply = super().train(client, got)
-        after = sample_losses(client.predict(), client.given).double().mean()
+        after = exact(sample_losses(client.predict(), client.given)).mean()
         return reply | {"drop": (before - after).cpu().reshape(1)}

@@ -23,6 +23,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from fedwinnow.errors import UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.payload import Exposure, Payload
@@ -34,6 +35,7 @@ from fedwinnow.parts.proximal import distance_to
 from fedwinnow.parts.relabel import confident_labels, current_labels, largest, leaning
 from fedwinnow.parts.replies import noted
 from fedwinnow.parts.sample_losses import sample_losses
+from fedwinnow.parts.small_loss import estimated_rate
 from fedwinnow.parts.two_gaussians import fit_two_gaussians
 
 
@@ -82,6 +84,14 @@ class FedCorr(Method):
     scoring_views: bool | None = option(
         None, "Score samples on random views, as in training.", presets={"paper": False, "code": True}
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.fine_tune and not self.usual:
+            raise UsageError(
+                "fedcorr: fine_tune=false and usual=false were given, so nothing is left to do after stage 1; allowed: "
+                "one of them. For stage 1 alone give as many passes as fill the run, for example passes=100."
+            )
 
     # --- the server's half -----------------------------------------------------------------------------------------
 
@@ -203,9 +213,8 @@ class FedCorr(Method):
 
     def correct_labels(self, client: Client, got: Payload) -> Payload:
         """Estimate the own rate; correct the largest losses where the global model is confident."""
-        losses = client.state["losses"]
-        # In float64, because kappa may be met exactly.
-        rate = float((fit_two_gaussians(losses).p_low(losses) < 0.5).double().mean())
+        losses = client.state["losses"].to(client.given.device)
+        rate = estimated_rate(losses)
         suspected = largest(losses, int(len(client) * rate * self.relabel_ratio + 1e-9))
         return {
             "rate": torch.tensor([rate], dtype=torch.float64),
@@ -219,9 +228,9 @@ class FedCorr(Method):
 
     def change_labels(self, client: Client, got: Payload, among: Tensor) -> Tensor:
         """Correct labels for good; how many have changed is returned."""
-        before = current_labels(client)
         if not self.correct:
             return torch.zeros(1, dtype=torch.int64)
+        before = current_labels(client)
         client.model.load(got)
         after = confident_labels(client.predict(views=self.scoring_views), before, self.confidence, among)
         client.state["labels"] = after

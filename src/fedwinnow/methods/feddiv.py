@@ -33,7 +33,7 @@ from fedwinnow.parts.passes import rounds_of_passes, steps_of_turn
 from fedwinnow.parts.relabel import current_labels
 from fedwinnow.parts.replies import noted
 from fedwinnow.parts.sample_losses import sample_losses
-from fedwinnow.parts.two_gaussians import TwoGaussians, fit_two_gaussians
+from fedwinnow.parts.two_gaussians import TwoGaussians, exact, fit_two_gaussians
 
 UNSEEN = torch.nan
 # What the code starts from, for losses between 0 and 1: two components that are almost the same.
@@ -183,7 +183,7 @@ class FedDiv(Method):
         if self.filter == "local":
             return self.fit_filter(losses, None).p_low(losses)
         if torch.isnan(flat).any():
-            return torch.ones_like(losses, dtype=torch.float64)
+            return torch.ones_like(losses)
         return TwoGaussians.from_flat(flat, normalise=bool(self.normalise)).p_low(losses)
 
     def fit_filter(self, losses: Tensor, start: TwoGaussians | None) -> TwoGaussians:
@@ -199,7 +199,7 @@ class FedDiv(Method):
 
     def fit_selected(self, client: Client, got: Payload, predicted: Tensor, labels: Tensor, clean: Tensor) -> Tensor:
         """Train on what eqs. (8)-(11) leave; the labels that the client believes in afterwards are returned."""
-        share = float((~clean).double().mean())  # the estimated noise level
+        share = float(exact(~clean).mean())  # the estimated noise level
         rows: Callable[[], Tensor]
         if share < self.noisy_client:  # eq. (11): a clean client uses all it has
             target = believed = labels
@@ -281,7 +281,7 @@ class FedDiv(Method):
             client.state["debiased"] = debiased.argmax(1)
         sure = debiased.softmax(1).max(1).values > filled(self.bias_confidence)
         if sure.any():
-            share, mean = filled(self.momentum), logits.softmax(1)[sure].double().mean(0).cpu()
+            share, mean = filled(self.momentum), exact(logits.softmax(1)[sure]).mean(0).cpu()
             client.state["bias"] = share * self.bias(client) + (1 - share) * mean  # eq. (12)
         if self.filter == "local":
             return {}

@@ -32,7 +32,7 @@ from fedwinnow.options import option
 from fedwinnow.parts.proximal import distance_to
 from fedwinnow.parts.sample_losses import sample_losses
 from fedwinnow.parts.small_loss import kept_count, smallest
-from fedwinnow.parts.two_gaussians import fit_two_gaussians
+from fedwinnow.parts.two_gaussians import exact, fit_two_gaussians
 from fedwinnow.parts.warm_up import first_rounds
 
 PERSONAL = "personal."  # before the keys of the client's own model in its memory
@@ -144,7 +144,7 @@ class FedFixer(Method):
     def judge(self, client: Client, got: Payload) -> Verdict:
         """The sieve of both models: their mean probability that a label is worse than the mean of all labels."""
         answers = [client.predict(model=model) for model in self.models_of(client, got)]
-        p_wrong = torch.stack([sieve(logits, client.given).double().sigmoid() for logits in answers]).mean(0)
+        p_wrong = torch.stack([exact(sieve(logits, client.given)).sigmoid() for logits in answers]).mean(0)
         return Verdict(p_wrong, torch.stack([logits.softmax(1) for logits in answers]).mean(0).argmax(1))
 
 

@@ -39,7 +39,7 @@ from fedwinnow.parts.relabel import NOTHING, sure_guesses
 from fedwinnow.parts.replies import noted
 from fedwinnow.parts.sample_losses import mean_over_visits, sample_losses
 from fedwinnow.parts.second_model import answers, second_model
-from fedwinnow.parts.two_gaussians import TwoGaussians, fit_two_gaussians
+from fedwinnow.parts.two_gaussians import TwoGaussians, exact, fit_two_gaussians
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class FedGr(Method):
         known = q is not None
         q = (torch.ones(len(client)) if q is None else q).to(client.given.device)
         clean = q >= self.clean_from
-        return Sieved(q, clean, 1.0 - float(clean.double().mean()), known)
+        return Sieved(q, clean, 1.0 - float(exact(clean).mean()), known)
 
     def pseudo_labels(self, client: Client, logits: Tensor, sieved: Sieved) -> Tensor:
         """y^pse: what the global model is sure of on a weak view; eq. (16) counts samples that ever had one."""
@@ -297,4 +297,4 @@ class FedGr(Method):
         sieved = self.sieved(client, got)
         if not sieved.known:
             return verdict
-        return Verdict(client.for_all(1.0 - sieved.q.double(), verdict.p_wrong), verdict.suggested)
+        return Verdict(client.for_all(1.0 - exact(sieved.q), exact(verdict.p_wrong)), verdict.suggested)

@@ -36,6 +36,7 @@ from fedwinnow.parts.losses import LogitAdjustment
 from fedwinnow.parts.noisy_clients import noisy_set, prepared
 from fedwinnow.parts.sample_losses import sample_losses
 from fedwinnow.parts.second_model import second_model
+from fedwinnow.parts.two_gaussians import exact
 
 UNKNOWN, CLEAN, NOISY = -1, 0, 1
 LID_NEIGHBOURS = 20  # as FedCorr, whose indicator this is
@@ -231,10 +232,9 @@ class FedNoRo(Method):
         client.model.load(got)
         logits = client.predict(views=self.scoring_views)
         if self.indicator == "class_loss":
-            losses = sample_losses(logits, client.given).double()
-            sums = torch.zeros(client.classes, dtype=torch.float64, device=losses.device)
-            sums.index_add_(0, client.given, losses)
-            counts = client.class_counts
+            losses = exact(sample_losses(logits, client.given))
+            sums = losses.new_zeros(client.classes).index_add_(0, client.given.to(losses.device), losses)
+            counts = client.class_counts.to(losses.device)
             return {"indicator": (sums / counts.clamp(min=1)).float().cpu(), "present": (counts > 0).cpu()}
         value = {
             "loss": lambda: sample_losses(logits, client.given),

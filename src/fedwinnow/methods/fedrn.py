@@ -30,7 +30,7 @@ from fedwinnow.parts.head import tune_head
 from fedwinnow.parts.replies import noted
 from fedwinnow.parts.sample_losses import sample_losses
 from fedwinnow.parts.scaling import zero_to_one
-from fedwinnow.parts.two_gaussians import fit_two_gaussians
+from fedwinnow.parts.two_gaussians import exact, fit_two_gaussians
 from fedwinnow.parts.warm_up import after_warm_up, warm_up_rounds
 from fedwinnow.randomness import stream_key
 
@@ -155,7 +155,7 @@ class FedRn(Method):
         client.state["last"] = reply["weights"]
         if "counters" in reply:
             client.state["last_counters"] = reply["counters"]
-        accuracy = (client.predict(views=self.scoring_views).argmax(1) == client.given).double().mean()
+        accuracy = exact(client.predict(views=self.scoring_views).argmax(1) == client.given).mean()
         return reply | {"accuracy": accuracy.cpu().reshape(1), "output": self.output(client, got)}
 
     def output(self, client: Client, got: Payload) -> Tensor:

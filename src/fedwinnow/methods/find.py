@@ -23,7 +23,10 @@ def find_method(spec: str | dict[str, Any] | Part) -> Method:
         return build("method", method_in(Path(name)), dict(values))
     made = catalogue.make("methods", spec)
     if not isinstance(made, Method):
-        raise UsageError(f"{spec} is not a method.")
+        raise UsageError(
+            f"{spec} was given as the method, but is a {type(made).__name__}; allowed: a method, by name (`fedwinnow "
+            "methods` lists them), by its file, or made in Python."
+        )
     return made
 
 

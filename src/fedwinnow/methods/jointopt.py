@@ -24,9 +24,10 @@ from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.server import Server
-from fedwinnow.options import option
+from fedwinnow.options import filled, option
 from fedwinnow.parts.history import History
 from fedwinnow.parts.regularise import SMALLEST, distance_to_prior, entropy, expected_classes
+from fedwinnow.parts.two_gaussians import exact
 from fedwinnow.parts.warm_up import after_warm_up
 
 FIRST = "first."  # the initial model, kept for the second step
@@ -94,8 +95,8 @@ class JointOpt(Method):
 
     def visit(self, client: Client, got: Payload, *, correcting: bool) -> Payload:
         """Local training; after each epoch the labels follow."""
-        assert self.history is not None  # the preset has filled it
-        history, labels = History(client, "predictions", self.history, client.classes), self.current(client)
+        history = History(client, "predictions", filled(self.history), client.classes)
+        labels = self.current(client)
         prior, begun = expected_classes(client, self.prior), False
 
         def rows_of_epoch() -> Tensor:
@@ -150,5 +151,5 @@ class JointOpt(Method):
         mine = client.given if client.trained is None else client.given[client.trained.to(client.given.device)]
         labels = client.state["labels"].to(mine.device)
         left = labels.gather(1, mine.unsqueeze(1)).squeeze(1) / labels.sum(1).clamp(min=SMALLEST)
-        p_wrong = client.for_all((1.0 - left).clamp(0, 1).double(), verdict.p_wrong)
+        p_wrong = client.for_all(exact((1.0 - left).clamp(0, 1)), exact(verdict.p_wrong))
         return Verdict(p_wrong, client.for_all(labels.argmax(1), verdict.suggested))

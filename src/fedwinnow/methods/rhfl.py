@@ -27,6 +27,7 @@ from fedwinnow.federation.method import Exchange, Method, Replies
 from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
 from fedwinnow.options import option
+from fedwinnow.parts.two_gaussians import exact
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Rhfl(Method):
     def answer(self, client: Client, got: Payload) -> Payload:
         """The mean loss on the own samples, and what the own model says about public ones."""
         losses = self.criterion(client.predict(), client.given, client.class_counts)
-        return {"loss": losses.double().mean().cpu().reshape(1), **self.said(client, got)}
+        return {"loss": exact(losses).mean().cpu().reshape(1), **self.said(client, got)}
 
     def said(self, client: Client, got: Payload) -> Payload:
         """Probabilities of the public samples that are asked for next."""

@@ -153,6 +153,7 @@ class RobustFl(Method):
     def loss_of(self, client: Client, lesson: Lesson, rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """L_c + lambda_cen L_cen + lambda_e L_e on the samples of small loss; then the centroids follow."""
         logits, features = logits_and_features(client.model.module, x)
+        features = features.float()  # as the centroids are, also where the model computes in half precision
         losses = functional.cross_entropy(logits.detach(), y, reduction="none")
         small = smallest(losses, kept_count(len(y), self.forgotten(client)))
         logits, features, given, rows_small = logits[small], features[small], y[small], rows[small]
@@ -176,6 +177,8 @@ class RobustFl(Method):
     def judge(self, client: Client, got: Payload) -> Verdict:
         """Losses of the global model; a label that the nearest centroid denies is wrong rather than right."""
         verdict = super().judge(client, got)
+        if not got["centroids"].numel():  # nobody has sent any yet
+            return verdict
         _, features = client.predict_with_features()
         denied = nearest(got["centroids"].to(features), features) != client.given
         return Verdict(leaning(verdict.p_wrong, denied), verdict.suggested)

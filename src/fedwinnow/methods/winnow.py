@@ -30,6 +30,7 @@ from fedwinnow.options import option
 from fedwinnow.parts.class_rates import posterior, rates_by_class, within_quota
 from fedwinnow.parts.flips import Flips
 from fedwinnow.parts.mixmatch import sharpened
+from fedwinnow.parts.relabel import NOTHING
 from fedwinnow.parts.replies import noted
 from fedwinnow.parts.shared_mixture import SharedMixture
 from fedwinnow.parts.warm_up import after_warm_up
@@ -139,7 +140,7 @@ class Winnow(Method):
     def look(self, client: Client, got: Payload) -> Tensor:
         """p(class | sample, site): the model's answer under the site's own mix of classes."""
         client.model.load(got)
-        return (client.predict().double().cpu() + self.log_mix(client)).softmax(1)
+        return (client.predict().cpu().double() + self.log_mix(client)).softmax(1)
 
     def log_mix(self, client: Client) -> Tensor:
         """The log of the site's class frequencies; half a sample is added to each."""
@@ -210,7 +211,7 @@ class Winnow(Method):
         kept = self.selected(client, p_wrong)
         probability, guess = now.max(1)
         sure = ~kept & (probability > self.confidence) & (mean.argmax(1) == guess)
-        client.note(selected=kept, pseudo_labels=torch.where(sure, guess, -1))
+        client.note(selected=kept, pseudo_labels=torch.where(sure, guess, NOTHING))
         return self.learn(client, got, kept | sure, torch.where(sure, guess, client.given.cpu()))
 
     def selected(self, client: Client, p_wrong: Tensor) -> Tensor:

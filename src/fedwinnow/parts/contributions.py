@@ -14,6 +14,7 @@ from fedwinnow.federation.client import Step
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.payload import Payload
 from fedwinnow.parts.aggregate import WeightedMean, weighted_mean
+from fedwinnow.parts.two_gaussians import exact
 
 Worth = Literal["accuracy", "loss"]
 WORST = 1e6  # stands for the loss of a model that is no longer made of numbers
@@ -23,8 +24,9 @@ def worth(bench: Bench, weights: Payload, measure: Worth) -> float:
     """How good a model is on the trusted samples: its accuracy, or minus its mean loss; larger is better."""
     logits = bench.logits(weights)
     if measure == "accuracy":
-        return float((logits.argmax(1) == bench.given).double().mean())
-    loss = torch.nan_to_num(cross_entropy(logits.double(), bench.given), nan=WORST, posinf=WORST)
+        return float(exact(logits.argmax(1) == bench.given).mean())
+    scores = exact(logits)
+    loss = torch.nan_to_num(cross_entropy(scores, bench.given.to(scores.device)), nan=WORST, posinf=WORST)
     return -float(loss.clamp(max=WORST))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedwinnow.parts.two_gaussians import exact
+
 EPSILON = 1e-6
 BLOCK = 1024  # so many rows of the distance matrix are held at once
 
@@ -16,10 +18,10 @@ def local_intrinsic_dimensionality(points: Tensor, neighbours: int = 20) -> Tens
     """
     count = len(points)
     near = min(neighbours, count - 1)
+    points = exact(points)
     if near < 1:
-        return points.new_zeros(count, dtype=torch.float64)
-    exact = points.double()
-    return torch.cat([of_block(exact, start, near) for start in range(0, count, BLOCK)])
+        return points.new_zeros(count)
+    return torch.cat([of_block(points, start, near) for start in range(0, count, BLOCK)])
 
 
 def of_block(points: Tensor, start: int, near: int) -> Tensor:

@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from fedwinnow.parts.two_gaussians import fit_two_gaussians
+from fedwinnow.parts.two_gaussians import exact, fit_two_gaussians
 
 ROUNDING = 1e-9  # a share times a count that is whole on paper may be a little less
 
@@ -36,4 +36,5 @@ def forgotten_share(number: int, rate: float, ramp: int, *, exponent: float = 1.
 
 def estimated_rate(losses: Tensor) -> float:
     """The share of wrong labels as a mixture of two Gaussians over the losses sees it."""
-    return float((fit_two_gaussians(losses).p_low(losses) < 0.5).double().mean())
+    # In float64, because a limit may be met exactly.
+    return float(exact(fit_two_gaussians(losses).p_low(losses) < 0.5).mean())
