@@ -25,7 +25,13 @@ LOOK = 0.05
 # A process that has imported everything once; the others are forked from it, because the imports take seconds each.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["fedwinnow.backends.flower_link", "fedwinnow.backends.flower_run", "tyro", "rich.progress"]
+    [
+        "fedwinnow.backends.flower_link",
+        "fedwinnow.backends.flower_visit",
+        "fedwinnow.backends.flower_run",
+        "tyro",
+        "rich.progress",
+    ]
 )
 
 
@@ -57,14 +63,14 @@ TAMPERED: dict[str, Callable[[Tensor], Tensor]] = {
 
 def cheat(how: str) -> None:
     """Make the site of this process send other weights than it has found, past its own checks, or die sending them."""
-    from fedwinnow.backends import flower_link
+    from fedwinnow.backends import flower_visit
 
     honest = Site.answer
 
     def answer(self: Site, facts: dict[str, Any], payload: Payload) -> Letter:
         said, sent = honest(self, facts, payload)
         if how == "dies" and sent:  # the reply is announced by then, and what it is made of never follows
-            flower_link.push_objects = lambda *parts, **more: os._exit(9)
+            flower_visit.push_objects = lambda *parts, **more: os._exit(9)
             return said, sent
         return said, {key: TAMPERED[how](value) if key == "reply.weights" else value for key, value in sent.items()}
 

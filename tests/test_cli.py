@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from fedwinnow.cli import COMMANDS, main
+from fedwinnow.commands.audit import show_truth
+from fedwinnow.commands.common import Flags
+from fedwinnow.commands.doctor import EXTRAS
 from fedwinnow.version import __version__
 
 SMALL = ["--data", "digits:train=100", "--clients", "4"]
@@ -129,9 +133,21 @@ def test_demo(call, tmp_path):
     assert shown["realised_rate"] == pytest.approx(0.229, abs=0.001)
     assert len(shown["pictures"]) == 3
     assert all(tmp_path.joinpath(path).stat().st_size > 1000 for path in shown["pictures"])
-    assert set(shown["runs"]) == {"fedavg", "fednoro"}
-    assert (tmp_path / "demo" / "fednoro" / "report.html").exists()
+    assert set(shown["runs"]) == {"fedavg", "winnow"}
+    assert (tmp_path / "demo" / "winnow" / "report.html").exists()
     assert call("demo", "--rounds", "2", "--out", "other", "--quiet") == (0, "", "")
+
+
+def test_brackets_in_a_path_are_no_markup(call):
+    words = ["run", *SMALL, "--model", "linear", "--rounds", "1", "--epochs", "1"]
+    code, out, _ = call(*words, "--out", "odd [/b] [red]place")
+    assert code == 0
+    assert "written to odd [/b] [red]place" in " ".join(out.split())
+
+
+def test_a_trial_audit_that_calls_nothing_says_so(capsys):
+    show_truth({"found": 0, "wrong": 7, "called": 0}, Flags().console())
+    assert capsys.readouterr().out.strip() == "the truth is known here: 0 of 7 wrong labels found; no calls"
 
 
 # --- the catalogue -------------------------------------------------------------------------------------------------
@@ -176,6 +192,11 @@ def test_doctor(call):
     assert code == 0
     assert "Everything needed is there." in out
     assert call("doctor", "--quiet") == (0, "", "")
+
+
+def test_doctor_knows_every_extra():
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert EXTRAS.keys() == project["optional-dependencies"].keys() - {"all", "audit-compare"}  # for the benchmarks
 
 
 def test_doctor_says_which_file_of_a_data_set_is_missing(call, monkeypatch, tmp_path):

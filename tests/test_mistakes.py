@@ -166,6 +166,8 @@ audit {TABLE} --clients 0 --out new | 2 | --clients 0 ... 1 or more
 {SITES} --judgement finall | 2 | Did you mean 'final'?
 audit {TABLE} --run run | 2 | --data and --run exclude each other
 audit --run mine | 3 | not a run folder
+audit --run run --batch-size 8 | 2 | --batch-size was given with --run
+audit --run run --site hospital | 2 | --site was given with --run
 audit {TABLE} --site hospital --out audited | 2 | already holds an audit
 review | 2 | no folder was given
 review mine | 3 | not the folder of an audited site
@@ -181,11 +183,21 @@ apply --undo good.csv --out b.csv | 3 | no receipt
 # sites on machines of their own
 serve --rounsd 3 | 2 | Did you mean '--rounds'?
 serve | 2 | --sites 0 ... 1 or more
+serve --backend serial | 2 | unknown flag '--backend'
+serve --noise none | 2 | unknown flag '--noise'
 join | 2 | no --tls was given ... --insecure
 join --server | 2 | --server was given without a value
+serve {TABLE} --sites 1 --port 99999 --insecure | 2 | --port 99999 ... 1 to 65535
 join --server nowhere --data good.csv --name a --insecure | 2 | host:port
+join --server localhost:99999 --data good.csv --name a --insecure | 2 | --server localhost:99999 ... host:port
+join --server münchen.de:8443 --data good.csv --name a --insecure | 2 | its xn-- form
+join --data good.csv --insecure --patience -1 | 2 | --patience -1 ... 0 seconds or more
 certificates --site a | 2 | Did you mean '--sites'?
 certificates | 2 | --host ... --sites
+certificates --host münchen.de --sites a --out new | 2 | --host 'münchen.de' ... xn--
+certificates --host '' --sites a --out new | 2 | --host ''
+certificates --host localhost --sites ca.crt --out new | 2 | --sites ca.crt ... none of ca.crt
+certificates --host localhost --sites a A --out new | 2 | two have the same name
 schema --dta good.csv | 2 | Did you mean '--data'?
 schema --data digits | 2 | a table (csv:..., parquet:...)
 schema {TABLE} --out good.csv | 2 | a file that ends in .json
@@ -202,6 +214,8 @@ sweep --seeds a | 2 | --seeds=a ... a whole number
 sweep --seeds | 2 | no seed
 sweep --methods fedvg --out new | 2 | Did you mean 'fedavg'?
 sweep --noises unifrom --out new | 2 | Did you mean 'uniform'?
+sweep --data digitz --out new | 2 | Did you mean 'digits'?
+sweep --scene scene --noises none given --out new | 2 | --noises was given beside scenes
 sweep --rounds -2 --out new | 2 | --rounds -2 ... 0 or more
 sweep --jobs 0 --out new | 2 | --jobs 0
 sweep --engine lokky --out new | 2 | Did you mean 'loky'?
@@ -222,6 +236,7 @@ paper run | 2 | fedwinnow paper list
 paper run feddiv-table-99 | 2 | unknown recipe
 paper run feddiv-table-1 --set round=3 --plan | 2 | Did you mean 'rounds'?
 paper run feddiv-table-1 --set rounds --plan | 2 | key=value
+paper run feddiv-table-1 --set data=cifar10:train=many --plan | 2 | train=many ... a whole number
 paper table feddiv-table-1 --runs nowhere | 3 | fedwinnow paper run feddiv-table-1
 methods fedvg | 2 | Did you mean 'fedavg'?
 methods ./nowhere.py | 2 | there is no such file

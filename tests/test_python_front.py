@@ -115,6 +115,30 @@ def test_a_misspelt_keyword_is_answered() -> None:
         fedwinnow.run(round=3)  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize("name", ["data", "clients", "partition", "noise", "test"])
+def test_what_a_saved_scene_has_decided_is_not_asked_for_again(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    other: dict[str, Any] = {"data": "iris", "clients": 3, "partition": "shards", "noise": "given", "test": 0.5}
+    with pytest.raises(UsageError, match=f"--{name} {other[name]} was given beside a saved scene"):
+        fedwinnow.run(scene="nowhere", **{name: other[name]})
+    for command in ("run", "sweep"):
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--scene", "nowhere", f"--{name}", str(other[name])])
+        assert ended.value.code == 2
+        assert "beside a saved scene" in capsys.readouterr().err
+
+
+def test_a_sweep_takes_several_and_not_one() -> None:
+    with pytest.raises(UsageError, match="method= was given to a sweep; allowed: methods="):
+        fedwinnow.sweep(method="fedprox")
+    with pytest.raises(UsageError, match="seed= was given to a sweep; allowed: seeds="):
+        fedwinnow.sweep(["fedavg"], seed=3)
+
+
+def test_an_audit_by_a_run_takes_no_settings_of_training() -> None:
+    with pytest.raises(UsageError, match="rounds= was given with run="):
+        fedwinnow.audit(run="nowhere", rounds=3)
+
+
 def test_both_give_the_same_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = "--data digits:train=60 --model linear --clients 3 --rounds 2 --epochs 1 --noise constant:rate=0.3"
     with pytest.raises(SystemExit) as ended:
@@ -143,6 +167,8 @@ reveal_type(result)
 reveal_type(result.summary)
 reveal_type(fedwinnow.table("runs"))
 reveal_type(fedwinnow.sweep(["fedavg"], seeds=1, rounds=2))
+reveal_type(fedwinnow.audit([[0.0], [1.0]], [0, 1], clients=2, rounds=2))
+fedwinnow.audit(data="digits", treshold=0.5)
 fedwinnow.run(rouds=2)
 fedwinnow.run(rounds="two")
 """
@@ -165,7 +191,9 @@ def test_a_type_checker_sees_the_types(tmp_path: Path) -> None:
     assert 'Revealed type is "fedwinnow.experiment.result.Result"' in said, said + checked.stderr
     assert 'Revealed type is "fedwinnow.study.table.Table"' in said
     assert 'Revealed type is "fedwinnow.study.sweep.Swept"' in said
+    assert 'Revealed type is "fedwinnow.auditing.python.AuditResult"' in said
     assert 'Unexpected keyword argument "rouds"' in said
+    assert 'Unexpected keyword argument "treshold"' in said
     assert 'Argument "rounds" to "run" has incompatible type "str"' in said
 
 

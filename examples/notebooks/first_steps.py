@@ -59,7 +59,7 @@ print(result)
 # %%
 rounds, accuracy = result.curve("accuracy")
 for number, value in zip(rounds, accuracy, strict=True):
-    print(f"round {number}: {value:.1%}")
+    print(f"round {number:.0f}: {value:.1%}")
 
 # %% [markdown]
 # ## What each site is told
@@ -69,4 +69,4 @@ for number, value in zip(rounds, accuracy, strict=True):
 # %%
 samples = result.summary["detection"]["samples"]
 print(f"wrong labels found: recall {samples['recall']:.0%}, precision {samples['precision']:.0%}")
-print(f"open notebook/fedavg/report.html: {(result.folder / 'report.html').exists()}")
+print(f"all of it on one page: {result.folder / 'report.html'}")

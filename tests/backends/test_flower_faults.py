@@ -179,7 +179,7 @@ def test_a_site_that_dies_while_it_sends_is_left_out(trial: Trial) -> None:
     trial.cast.ended("site-b", code=9)
     trial.cast.ended("serve")
     assert [row["participants"] for row in trial.rounds()] == [[0, 2], [0, 2]]
-    assert "client-1 was not told that the run is over" in trial.cast.said("serve")
+    assert "client-1: not told that the run is over" in trial.cast.said("serve")
 
 
 def test_strangers_are_refused_and_both_sides_say_why(trial: Trial, keys: Path) -> None:

@@ -122,7 +122,7 @@ def test_last_last_ten_best_and_validation_by_hand(tmp_path):
         for number, (a, v) in enumerate(zip(accuracy, held_out, strict=True), start=1)
     ]
     rows.insert(3, {"round": 3.5, "seconds": 1.0, "evaluation_seconds": 0.0})  # a round that was not measured
-    summary = summarise(stage, rows, dict.fromkeys(("bytes_up", "seconds"), 7.0), "interrupted")
+    summary = summarise(stage, rows, {"bytes_up": 7.0}, "interrupted")
     assert summary["last"] == {"accuracy": 0.2, "balanced_accuracy": 0.1, "macro_f1": 0.05, "round": 12}
     assert summary["last10"]["accuracy"] == pytest.approx(np.mean(accuracy[2:]))
     assert summary["last10"]["balanced_accuracy"] == pytest.approx(np.mean(accuracy[2:]) / 2)
@@ -227,6 +227,7 @@ def test_fewer_rounds_than_were_played_are_refused(tmp_path):
         run(tmp_path, watchers=(At(2, interrupt),))
     with pytest.raises(UsageError, match="--rounds 1 was given, but this run has played 2 already"):
         run(tmp_path, resume=True, rounds=1)
+    assert json.loads((tmp_path / "summary.json").read_text())["status"] == "interrupted"  # and not failed
 
 
 def test_the_store_refuses_a_nan_rather_than_writing_it(tmp_path):

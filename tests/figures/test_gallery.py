@@ -13,9 +13,10 @@ from fedwinnow.errors import DataError, UsageError
 from fedwinnow.figures.clients import rates
 from fedwinnow.figures.gallery import PICTURES, draw
 from fedwinnow.figures.samples import counted
-from fedwinnow.figures.view import View, by_name
+from fedwinnow.figures.view import View, by_name, on_one_scene
 from fedwinnow.metrics.detection import auroc
 from fedwinnow.study.records import read_records
+from run_folders import write_run
 
 SMALL = {
     "data": "digits:train=200",
@@ -66,6 +67,20 @@ def test_one_client(runs, tmp_path):
         draw("losses", [runs / "fedavg"], tmp_path / "x.png", client=6)
 
 
+def test_a_client_without_samples_has_no_picture(tmp_path):
+    settings = SMALL | {"partition": "quantity:alpha=0.05,minimum=0", "clients": 12, "rounds": 1}
+    fedwinnow.run(out=tmp_path / "run", **settings)
+    empty = View(read_records([tmp_path / "run"])[0]).scene.holdings.sizes.argmin()
+    with pytest.raises(UsageError, match="holds no samples"):
+        draw("losses", [tmp_path / "run"], tmp_path / "x.png", client=int(empty))
+
+
+def test_only_runs_on_one_scene_are_compared_client_by_client(runs):
+    views = [View(record) for record in read_records([runs / "fedavg", runs / "fedrn"])]
+    assert [view.record.seed for view in views] == [0, 1, 0, 0]
+    assert [view.record.seed for view in on_one_scene(views)] == [0, 0, 0]
+
+
 def test_seeds_are_one_line_and_methods_several(runs):
     views = [View(record) for record in read_records([runs / "fedavg", runs / "fedrn"])]
     assert {name: len(group) for name, group in by_name(views).items()} == {
@@ -110,6 +125,12 @@ def test_what_cannot_be_drawn(runs, tmp_path, name, kind, options, message):
     with pytest.raises((UsageError, DataError), match=message):
         draw(name, [runs / kind], tmp_path / "x.png", **options)
     assert not (tmp_path / "x.png").exists()
+
+
+def test_an_option_that_is_no_number(tmp_path):
+    write_run(tmp_path / "run", "fedavg:loss=sce", 0, 0.5)
+    with pytest.raises(DataError, match="no number loss"):
+        draw("sensitivity", [tmp_path], tmp_path / "x.png", option="loss")
 
 
 def test_the_command(runs, tmp_path, monkeypatch, capsys):

@@ -95,13 +95,26 @@ def test_another_version_is_an_error_that_names_both(real: Any) -> None:
     assert "99.1.0" in said["error"]
 
 
-def test_a_class_that_nobody_agreed_on_is_named_on_both_sides(real: Any) -> None:
+def test_a_class_that_nobody_agreed_on_is_named_on_both_sides_and_once(real: Any) -> None:
     site, facts, _, said_here = real
     task = facts["run"]["task"] | {"class_names": [f"digit {number}" for number in range(9)]}
     said, _ = site.answer({"kind": "hello", "task": task}, {})
     assert "class '" in said["error"]
-    assert said["error"] in said_here[-1]
-    assert site.failure is not None
+    assert str(site.failure) == said["error"]
+    assert said_here == []  # whoever ends with the failure says it
+
+
+def test_a_site_with_data_and_a_coordinator_with_a_scene_say_what_does_not_suit(real: Any, tmp_path: Path) -> None:
+    site, facts, _, _ = real
+    said, _ = site.answer({"kind": "hello", "task": None}, {})
+    assert "the coordinator has --scene, this site --data" in said["error"]
+    Scene.make("digits:train=60", clients=3).save(tmp_path / "scene")
+    share = Site("a", SceneShare(tmp_path / "scene", (1, 2), "cpu"), tmp_path / "site", print)
+    said, _ = share.answer({"kind": "hello", "task": facts["run"]["task"]}, {})
+    assert "the coordinator has --data, this site --scene" in said["error"]
+    said, _ = share.answer({"kind": "hello", "task": None}, {})
+    assert said["clients"] == [1, 2]
+    assert share.failure is None
 
 
 def test_classes_in_another_order_are_numbered_as_the_coordinator_does(tmp_path: Path) -> None:
@@ -117,6 +130,18 @@ def test_what_went_wrong_on_site_is_told_without_a_word_about_samples(real: Any)
     assert sent == {}
     assert ":" not in said["error"]
     assert "Traceback" in said_here[-1]
+
+
+def test_a_verdict_that_cannot_be_written_ends_the_site_with_an_error(real: Any, monkeypatch: Any) -> None:
+    site, facts, weights, _ = real
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(OwnData, "finish", full)
+    said, _ = site.answer(facts | {"kind": "finish"}, weights)
+    assert said["error"].startswith("OSError")
+    assert "No space left" in str(site.failure)
 
 
 def test_a_scene_answers_as_the_serial_host_does(tmp_path: Path) -> None:

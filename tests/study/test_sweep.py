@@ -13,9 +13,10 @@ import fedwinnow
 from fedwinnow.cli import main, parse
 from fedwinnow.commands.sweep import Sweep
 from fedwinnow.errors import DataError, UsageError
+from fedwinnow.experiment.play import Manner
 from fedwinnow.study.engine import make_engine
 from fedwinnow.study.plan import Job, make_plan, variants
-from fedwinnow.study.sweep import Clock, Outcome
+from fedwinnow.study.sweep import Clock, Outcome, Work
 from fedwinnow.testing import comparable
 
 STUMBLING = Path(__file__).parent / "material" / "stumbling.py"
@@ -93,6 +94,8 @@ def test_a_file_describes_a_sweep_and_flags_win(tmp_path):
     assert made.jobs[0].settings["rounds"] == 4
     assert made.jobs[1].settings["views"] == "flip"
     assert made.jobs[0].settings["noise"] == {"kind": "constant", "rate": 0.5}
+    (tmp_path / "study.toml").write_text('method = "sce"\n')  # as a file for `run` has it
+    assert {job.row for job in parse(Sweep, "sweep", [str(tmp_path / "study.toml")]).make_plan().jobs} == {"sce"}
     (tmp_path / "study.toml").write_text('methods = "fedavg"\n')
     with pytest.raises(UsageError, match="methods must be a list of values"):
         parse(Sweep, "sweep", [str(tmp_path / "study.toml")])
@@ -125,6 +128,18 @@ def test_a_failing_run_is_told_at_the_end_and_resumed_next_time(tmp_path, capsys
     assert command(*words) == 0
     assert "1 finished, 1 were finished before, 0 failed" in capsys.readouterr().out
     assert all(summary["status"] == "finished" for summary in summaries(tmp_path / "out").values())
+
+
+def test_the_story_of_a_failure_goes_when_the_run_is_finished(tmp_path, monkeypatch):
+    rows, scenes = variants(["fedavg"], "method", "method"), variants([{"name": "one"}], "scene", "scene")
+    (job,) = make_plan(tmp_path, rows, scenes, [0], SMALL | {"rounds": 0}).jobs
+    work = Work(Manner(resume=True))
+    with monkeypatch.context() as patch:
+        patch.setattr("fedwinnow.study.sweep.play", lambda *_: 1 / 0)
+        assert work(job)[0] == "failed"
+    assert "ZeroDivisionError" in (job.folder / "error.txt").read_text()
+    assert work(job)[0] == "finished"
+    assert not (job.folder / "error.txt").exists()
 
 
 def test_an_interrupted_sweep_continues(tmp_path, capsys):

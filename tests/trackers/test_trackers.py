@@ -95,6 +95,16 @@ def test_a_run_that_stops_is_closed_with_its_status(mlflow: Calls, tmp_path: Pat
     assert mlflow.named("end_run") == [(("KILLED",), {})]
 
 
+def test_a_tracker_that_never_began_is_not_ended(wandb: Calls, tmp_path: Path) -> None:
+    class Impatient(Watcher):
+        def started(self, stage: Any, done: int, rounds: int) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedwinnow.run(data=toy_data(), out=tmp_path, track="wandb", watchers=(Impatient(),), **SETTINGS)
+    assert wandb.made == []
+
+
 def test_tensorboard_reads_back_what_was_written(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="the extra 'tensorboard' is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -111,7 +111,7 @@ class Filter(Scored):
 
     def score(self, method: Method, client: Client, got: Payload) -> Payload:
         found = method.judge(client, got)
-        p_wrong = found.p_wrong.double().cpu().nan_to_num(0.5).clamp(1e-9, 1 - 1e-9)
+        p_wrong = found.p_wrong.cpu().double().nan_to_num(0.5).clamp(1e-9, 1 - 1e-9)
         reply = verdict(client, opinion(method, client, got, self.prior))
         suggested = found.suggested.cpu()
         other = torch.where(suggested == client.given.cpu(), reply["other"], suggested)
@@ -127,7 +127,7 @@ def opinion(method: Method, client: Client, model: Payload, prior: bool, *, own_
         client.model.own_statistics = None
     if method.own_models and model:
         client.model.load(model)
-    logits = method.logits(client, model).double().cpu()
+    logits = method.logits(client, model).cpu().double()
     given = client.given.cpu()
     if prior:
         logits = logits + log_prior(client.class_counts.cpu())

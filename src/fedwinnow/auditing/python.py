@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,10 @@ from fedwinnow.data.schema import encode_rows, fit
 from fedwinnow.data.table import Table, as_texts
 from fedwinnow.errors import UsageError
 from fedwinnow.experiment.play import Manner
+from fedwinnow.experiment.settings import Settings
+
+if TYPE_CHECKING:
+    import pandas
 
 TRAINING = {
     "method": DEFAULT_METHOD,
@@ -25,6 +29,32 @@ TRAINING = {
     "participation": 1.0,
     "optimizer": "sgd:lr=0.03,momentum=0.9",
 }
+
+
+class Frame(Protocol):
+    """What a pandas frame has and an array has not; to know it, pandas need not be installed."""
+
+    @property
+    def columns(self) -> Any: ...
+
+    @property
+    def index(self) -> Any: ...
+
+
+class Options(Settings, total=False):
+    """The keywords of `audit`, so that editors and type checkers know them."""
+
+    sites: Any
+    ids: Any
+    site: str | None
+    run: str | Path | None
+    judgement: str | None
+    threshold: float | None
+    expected_false_alarms: float | None
+    self_test: bool
+    out: str | Path | None
+    backend: str
+    device: str | None
 
 
 class AuditResult:
@@ -69,13 +99,21 @@ class AuditResult:
         """Which labels a person should look at."""
         return np.asarray(self.columns["decision"] == "review")
 
-    def frame(self) -> Any:
+    def frame(self) -> pandas.DataFrame:
         """The same as a pandas frame, with the index of the frame that was given."""
         try:
             import pandas
         except ImportError:
             raise UsageError("a data frame needs pandas: pip install pandas") from None
         return pandas.DataFrame(self.columns, index=self._index)
+
+
+@overload
+def audit(x: Frame, labels: Any = None, **options: Unpack[Options]) -> pandas.DataFrame: ...
+
+
+@overload
+def audit(x: Any = None, labels: Any = None, **options: Unpack[Options]) -> AuditResult: ...
 
 
 def audit(
@@ -96,7 +134,7 @@ def audit(
     backend: str = "serial",
     device: str | None = None,
     **settings: Any,
-) -> Any:
+) -> AuditResult | pandas.DataFrame:
     """Find wrong labels: of `x` and `labels` with `sites`, of files named by `data`, or by the model of a `run`.
 
     `x` may be an array, or a pandas frame whose label and site columns are named by `labels` and `sites`; a frame in
@@ -106,6 +144,9 @@ def audit(
     choices = {"threshold": threshold, "expected_false_alarms": expected_false_alarms, "self_test": self_test}
     manner = Manner(backend, device)
     if run is not None:
+        given = {"x": x, "data": data, "site": site, "clients": clients, **settings}
+        if beside := [name for name, value in given.items() if value is not None]:
+            raise UsageError(f"{beside[0]}= was given with run=, whose model is trained already; leave it out.")
         return carried_out(settings_of_run(Path(run), judgement, choices), out, manner)
     if sites is not None and clients is not None:
         raise UsageError("sites= and clients= exclude each other: you say who holds what, or chance does.")

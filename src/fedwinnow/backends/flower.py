@@ -13,12 +13,13 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from fedwinnow.backends.flower_records import from_records, to_records
-from fedwinnow.errors import DataError, RunError
+from fedwinnow.errors import DataError
 from fedwinnow.federation.host import Answer, Host, Task
 from fedwinnow.federation.payload import Payload
 from fedwinnow.network.site import NOTES, REPLY
 
 AHEAD = 2  # messages under way per node: the next one is there when a site ends the one before
+SOON = 0.02  # seconds until a part of a message that is not there yet is looked for again
 SHORTEST, LONGEST = 0.05, 1.0  # seconds between two looks for a message
 PATIENCE_FOR_HELLO = 60.0  # seconds
 ASKED_AGAIN = 3.0  # seconds until a site that cannot take part is asked again
@@ -113,10 +114,11 @@ class Roster:
         self.refused: dict[int, tuple[str, float]] = {}  # why, and when it may be asked again
 
     def refresh(self) -> None:
-        """Ask nodes that nobody has spoken to yet who they are; one that was refused may have been corrected."""
-        now = time.monotonic()
+        """Ask new nodes who they are; who left may come back with other data, who was refused may be right by now."""
+        there, now = list(self.grid.get_node_ids()), time.monotonic()
+        self.known = {node: facts for node, facts in self.known.items() if node in there}
         patient = [node for node, (_, until) in self.refused.items() if until > now]
-        new = [node for node in self.grid.get_node_ids() if node not in self.known and node not in patient]
+        new = [node for node in there if node not in self.known and node not in patient]
         letters = [Letter(place, node, to_records(self.hello, {}, {})) for place, node in enumerate(new)]
         for letter, outcome in exchange(self.grid, letters, PATIENCE_FOR_HELLO):
             if isinstance(outcome, Lost):
@@ -131,21 +133,27 @@ class Roster:
         except DataError as problem:
             facts = {"error": str(problem)}
         name = self.names(node) or str(facts.get("site", node))
-        if "error" in facts:
-            reason, (before, _) = str(facts["error"]), self.refused.get(node, ("", 0.0))
-            self.refused[node] = reason, time.monotonic() + ASKED_AGAIN
-            if reason != before:
-                self.say(f"site {name} cannot take part: {reason}")
+        reason = str(facts["error"]) if "error" in facts else self.conflict(name, facts.get("clients"))
+        if reason is None:
+            self.known[node] = facts | {"site": name}
+            self.say(f"site {name} is there")
             return
-        for other in [other for other, said in self.known.items() if said["site"] == name]:
-            del self.known[other]  # the same site, back under another number of Flower's
-        self.known[node] = facts | {"site": name}
-        self.say(f"site {name} is there")
+        before, _ = self.refused.get(node, ("", 0.0))
+        self.refused[node] = reason, time.monotonic() + ASKED_AGAIN
+        if reason != before:
+            self.say(f"site {name} cannot take part: {reason}")
 
-    def present(self) -> dict[int, dict[str, Any]]:
-        """The nodes that are connected now, with what they said."""
-        there = set(self.grid.get_node_ids())
-        return {node: facts for node, facts in self.known.items() if node in there}
+    def conflict(self, name: str, numbers: Any) -> str | None:
+        """Why a newcomer cannot be told apart from a site that is there."""
+        if numbers is not None and not (isinstance(numbers, list) and all(isinstance(one, int) for one in numbers)):
+            return f"it says that it has the clients {str(numbers)[:80]}; allowed: a list of numbers"
+        for facts in self.known.values():
+            if facts["site"] == name:
+                return "a site of this name is there already (join --name), or its last visit has not ended yet"
+            if both := set(numbers or ()) & set(facts.get("clients") or ()):
+                where = f"client {min(both)} is at site {facts['site']} already"
+                return f"{where}; allowed: every client at one site (join --clients)"
+        return None
 
     def places(self, site_names: tuple[str, ...]) -> dict[int, int]:
         """The node of every client: sites with their own data are numbered by name, others say which they have."""
@@ -154,11 +162,7 @@ class Roster:
             numbers = facts.get("clients")
             if numbers is None:
                 numbers = [site_names.index(facts["site"])] if facts["site"] in site_names else []
-            for number in numbers:
-                if number in found:
-                    other = self.known[found[number]]["site"]
-                    raise RunError(f"client {number} is at two sites, {other} and {facts['site']}; allowed: one.")
-                found[int(number)] = node
+            found |= dict.fromkeys(numbers, node)
         return found
 
 
@@ -197,23 +201,25 @@ class Flower:
         """What every message to a client says, so that a site that was started again needs nothing else."""
         return {"kind": kind, "run": self.run, "number": client, "client": client}
 
-    def finish(self, number: int, payloads: dict[int, tuple[Payload, str | None]]) -> dict[int, str]:
-        """Tell every site that the run is over, with the last model; who could not be told, and why."""
+    def finish(self, number: int, payloads: dict[int, tuple[Payload, str | None]]) -> dict[str, list[int]]:
+        """Tell every site that the run is over, with the last model; by reason, the clients that were not reached."""
         self.roster.refresh()
         places = self.roster.places(self.names)
         letters, packed = [], Packed()
         told: set[int] = set()
         for client, (payload, memory) in payloads.items():
-            if (node := places.get(client)) is None or node in told:
+            node = places.get(client)
+            if node in told:
                 continue
-            told.add(node)
+            if node is not None:
+                told.add(node)
             facts = self.facts("finish", client) | {"round": number, "exchange": 0, "memory": memory}
             letters.append(Letter(client, node, to_records(facts, payload, packed)))
-        silent: dict[int, str] = {}
+        silent: dict[str, list[int]] = {}
         for letter, outcome in exchange(self.roster.grid, letters, self.timeout):
             answer = answer_of(letter.number, outcome)
             if answer.error is not None:
-                silent[letter.number] = answer.error
+                silent.setdefault(answer.error, []).append(letter.number)
         return silent
 
     def score(self, part: str, weights: Payload, count: int) -> Tensor:

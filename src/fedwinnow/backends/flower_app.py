@@ -13,13 +13,11 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fedwinnow.backends.flower_records import from_records, to_records
+from fedwinnow.backends.flower_records import answered
 from fedwinnow.backends.flower_run import Terms, coordinate
 from fedwinnow.commands.serve import Serve
 from fedwinnow.config import find_config, read_config
 from fedwinnow.errors import UsageError
-from fedwinnow.experiment.play import Manner
-from fedwinnow.federation.rounds import Faults
 from fedwinnow.network.holdings import holding_of
 from fedwinnow.network.site import Site
 
@@ -34,10 +32,10 @@ def main(grid: Grid, context: Context) -> None:
     for key in ("config", "out", "sites"):
         if key not in settings:
             raise UsageError(f"the run config has no '{key}'; needed: config, out and sites.")
-    serve = Serve(**read_config(find_config(settings["config"]), Serve))
-    manner = Manner("flower", serve.device, serve.resume, 1, Faults(serve.on_client_error, serve.quorum))
+    config = find_config(settings["config"])
+    serve = Serve(**read_config(config, Serve), config=config)
     terms = Terms(int(settings["sites"]), float(settings.get("timeout", serve.timeout)), serve.patience)
-    coordinate(grid, serve.experiment(), Path(settings["out"]), manner, terms)
+    coordinate(grid, serve.experiment(), Path(settings["out"]), serve.manner(), terms)
 
 
 @client_app.train()
@@ -45,9 +43,10 @@ def train(message: Message, context: Context) -> Message:
     """Answer one message for the clients that the node config names."""
     node = context.node_config
     site = site_of(*(str(node.get(key, "")) for key in ("data", "scene", "clients", "name", "folder")), context.node_id)
-    facts, payload = from_records(message.content)
-    said, sent = site.answer(facts, payload)
-    return Message(to_records(said, sent, {}), reply_to=message)
+    reply = answered(site, message)
+    if site.failure is not None:
+        print(f"error: {site.failure}")  # into Flower's log: this process is not ours to end
+    return reply
 
 
 @functools.lru_cache(maxsize=4)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from torch import Tensor
 
 from fedwinnow.errors import DataError
 from fedwinnow.federation.payload import Payload
+
+if TYPE_CHECKING:
+    from fedwinnow.network.site import Site
 
 RAW = "fedwinnow.raw"  # how Flower is told that an array is its bytes as they lie in memory
 ARRAYS, FACTS = "payload", "facts"
@@ -50,6 +53,16 @@ def from_records(content: RecordDict) -> tuple[dict[str, Any], Payload]:
     if not isinstance(found, dict):
         raise DataError("the facts of a message are not a table.")
     return found, {key: from_array(key, array) for key, array in arrays.items()}
+
+
+def answered(site: Site, message: Message) -> Message:
+    """The reply to a message, on any link."""
+    try:
+        facts, payload = from_records(message.content)
+    except DataError as problem:
+        return Message(to_records({"error": str(problem)}, {}, {}), reply_to=message)
+    said, sent = site.answer(facts, payload)
+    return Message(to_records(said, sent, {}), reply_to=message)
 
 
 def to_array(value: Tensor) -> Array:

@@ -59,12 +59,15 @@ def coordinate(
     """Play an experiment with sites that a grid reaches, and give back its summary."""
     folder = RunFolder(out)
     with folder.locked():
+        if not manner.resume and (out / "config.toml").exists():  # `check` would say it when all have come
+            raise UsageError(f"--out {out} already holds a run. Add --resume to continue it, or choose another folder.")
         if experiment.scene is not None:
             stage = prepare(experiment)
             roster = gather(grid, {"kind": "hello", "task": None}, terms)
             check_shares(roster, stage)
         else:
             own = task_data(load(experiment.data))
+            real_stage(experiment, own, {"anybody": 1})  # what is wrong with the method or the model, as early
             roster = gather(grid, {"kind": "hello", "task": task_of(own)}, terms)
             stage = real_stage(experiment, own, samples_of(roster))
         return play_over(roster, stage, folder, manner, terms, watchers)
@@ -76,7 +79,7 @@ def gather(grid: Grid, hello: dict[str, Any], terms: Terms) -> Roster:
     until, shown = time.monotonic() + terms.patience, -1
     while True:
         roster.refresh()
-        there = sorted(facts["site"] for facts in roster.present().values())
+        there = sorted(facts["site"] for facts in roster.known.values())
         if len(there) != shown:
             terms.say(f"{len(there)} of {terms.sites} sites are there: {', '.join(there) or 'none yet'}")
             shown = len(there)
@@ -92,8 +95,8 @@ def samples_of(roster: Roster) -> dict[str, int]:
     for facts in roster.known.values():
         if not isinstance(facts.get("samples"), int) or not 0 < facts["samples"] < LARGEST:
             raise DataError(
-                f"site {facts['site']} does not say how many samples it has ({facts.get('samples')!r}). Sites join "
-                f"this run with --data; --scene is for a coordinator with --scene."
+                f"site {facts['site']} says that it has {str(facts.get('samples'))[:80]} samples; allowed: a number "
+                f"from 1 to {LARGEST - 1}."
             )
     return {facts["site"]: facts["samples"] for facts in roster.known.values()}
 
@@ -130,6 +133,7 @@ def play_over(
     summary = player.play()
     server, memory = player.server, player.federation.memory
     last = {c: (stage.method.send(server, c), memory.versions.get(c)) for c in server.available}
-    for client, reason in backends[0].finish(player.done, last).items():
-        terms.say(f"site {stage.site_names[client]} was not told that the run is over: {reason}")
+    for reason, clients in backends[0].finish(player.done, last).items():
+        names = ", ".join(stage.site_names[client] for client in clients)
+        terms.say(f"{names}: not told that the run is over ({reason})")
     return summary

@@ -149,8 +149,9 @@ def build_model(described: dict[str, Any]) -> ModelSpec:
     """The model's spec, class or function."""
     if "spec" in described:
         return described["spec"]  # type: ignore[no-any-return]
-    thing: ModelSpec = found("model", described)
-    return build("model", found("model", described), described["values"]) if "values" in described else thing
+    thing = found("model", described)
+    made: ModelSpec = build("model", thing, described["values"]) if "values" in described else thing
+    return made
 
 
 def found(kind: str, described: dict[str, Any]) -> Any:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from fedwinnow.commands.common import Flags
+from fedwinnow.commands.common import Flags, escaped
 from fedwinnow.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ TRAINING = (
     "public",
     "seed",
 )
+DECIDED_BY_A_RUN = (*TRAINING, "site", "clients", "partition")
 
 
 @dataclass
@@ -100,7 +101,7 @@ class Audit(Flags):
             with Bar(console, self.backend, self.device) as bar:
                 outcome = perform(settings, folder, Manner(self.backend, self.device), (bar,))
         except KeyboardInterrupt:
-            console.print(f"\ninterrupted; the same command goes on where it was (folder {folder})")
+            console.print(f"\ninterrupted; the same command goes on where it was (folder {folder})", markup=False)
             return 130
         self.emit({"folder": str(folder), **outcome.facts, "counts": outcome.counts()})
         show_outcome(outcome, console)
@@ -118,6 +119,7 @@ class Audit(Flags):
         if self.run_folder is not None:
             if self.data is not None:
                 raise UsageError("--data and --run exclude each other: a run knows its data.")
+            self.refuse_beside_run()
             return settings_of_run(self.run_folder, self.judgement, choices)
         if self.data is None:
             raise UsageError("nothing to audit was given; allowed: --data, or --run with the folder of a run.")
@@ -131,6 +133,13 @@ class Audit(Flags):
             choices=choices,
             **values,
         )
+
+    def refuse_beside_run(self) -> None:
+        """A run is trained already, and knows who holds what."""
+        for field in fields(self):
+            if field.name in DECIDED_BY_A_RUN and getattr(self, field.name) != field.default:
+                flag = f"--{field.name.replace('_', '-')}"
+                raise UsageError(f"{flag} was given with --run, whose model is trained already; leave it out.")
 
 
 def default_folder(data: str) -> Path:
@@ -147,14 +156,14 @@ def show_outcome(outcome: AuditOutcome, console: Console) -> None:
     table = Table("site", "labels", "worth a look", "estimated wrong", box=None, header_style="dim")
     for line in outcome.counts()[:40]:
         unknown = line["estimated_rate"] is None
-        found = "too few samples to judge" if unknown else f"{percent(line['estimated_rate'])}"
+        found = "too few samples to judge" if unknown else percent(line["estimated_rate"])
         table.add_row(escaped(line["site"]), str(line["samples"]), str(line["to_review"]), found)
     console.print(table)
     if len(outcome.sites) > 40:
         console.print(f"... {len(outcome.sites) - 40} more sites in sites.csv")
     show_self_test(outcome.facts["self_test"], console)
     show_truth(outcome.facts["truth"], console)
-    console.print(f"written to [bold]{escaped(str(outcome.folder))}[/]; open")
+    console.print(f"written to [bold]{escaped(outcome.folder)}[/]; open")
     for name in outcome.folders[:3]:
         console.print(f"  {outcome.folder / name / 'report.html'}", markup=False)
     console.print(f"then: fedwinnow review {outcome.folder / outcome.folders[0]}", markup=False)
@@ -179,12 +188,7 @@ def show_self_test(test: dict[str, Any] | None, console: Console) -> None:
 def show_truth(truth: dict[str, Any] | None, console: Console) -> None:
     """How good it was, where a trial knows."""
     if truth is not None:
-        right = f"{100 * truth['found'] / truth['called']:.0f} % of its calls are right" if truth["called"] else ""
-        console.print(f"the truth is known here: {truth['found']} of {truth['wrong']} wrong labels found; {right}")
-
-
-def escaped(text: str) -> str:
-    """A user's text without the meaning that rich gives to brackets."""
-    from rich.markup import escape
-
-    return escape(text)
+        calls = (
+            f"{100 * truth['found'] / truth['called']:.0f} % of its calls are right" if truth["called"] else "no calls"
+        )
+        console.print(f"the truth is known here: {truth['found']} of {truth['wrong']} wrong labels found; {calls}")

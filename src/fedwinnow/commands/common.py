@@ -29,3 +29,10 @@ class Flags:
         """Print a value for machines, if that was asked for."""
         if self.json:
             print(json.dumps(value, indent=1, allow_nan=False))
+
+
+def escaped(text: object) -> str:
+    """A user's text, a path for example, without the meaning that rich gives to brackets."""
+    from rich.markup import escape
+
+    return escape(str(text))

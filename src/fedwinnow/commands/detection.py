@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from fedwinnow.commands.common import Flags
+from fedwinnow.commands.common import Flags, escaped
 from fedwinnow.errors import UsageError
 
 Folders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
@@ -55,5 +55,5 @@ class Detection(Flags):
         for row in rows:
             figures = [row[name] for name in ("recall", "precision", "matching_ratio")]
             cells = [f"{100 * value:.2f}" if isinstance(value, float) else "-" for value in figures]
-            table.add_row(str(row["folder"]), str(row["round"]), *cells, str(row["different_sets"]))
+            table.add_row(escaped(row["folder"]), str(row["round"]), *cells, str(row["different_sets"]))
         self.console().print(table)

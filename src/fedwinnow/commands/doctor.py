@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedwinnow import catalogue
-from fedwinnow.commands.common import Flags
+from fedwinnow.commands.common import Flags, escaped
 
 EXTRAS = {
     "figures": "matplotlib",
@@ -25,6 +25,7 @@ EXTRAS = {
     "mlflow": "mlflow",
     "dask": "distributed",
     "ray": "ray",
+    "flower": "flwr",
 }
 NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "safetensors", "pillow")
 MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]!![/]"}
@@ -46,7 +47,6 @@ class Doctor(Flags):
 
     def run(self) -> int:
         """Print every finding; exit 3 when something needed is missing."""
-        from rich.markup import escape
         from rich.table import Table
 
         findings = list(examine())
@@ -55,7 +55,7 @@ class Doctor(Flags):
         for finding in findings:
             first, *more = finding.detail.splitlines()
             short = f"{first} (and {len(more)} more)" if more else first
-            detail = escape(short) + (f"\n[dim]{escape(finding.advice)}[/]" if finding.advice else "")
+            detail = escaped(short) + (f"\n[dim]{escaped(finding.advice)}[/]" if finding.advice else "")
             table.add_row(MARKS[finding.state], finding.what, detail)
         console = self.console()
         console.print(table)

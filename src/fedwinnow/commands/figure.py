@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from fedwinnow.commands.common import Flags
+from fedwinnow.commands.common import Flags, escaped
 
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 Folders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
@@ -48,5 +48,5 @@ class Figure(Flags):
         made = [str(draw(self.name, self.folders, path, **options)) for path in files]
         self.emit({"files": made})
         for name in made:
-            console.print(f"written to [bold]{name}[/]")
+            console.print(f"written to [bold]{escaped(name)}[/]")
         return 0

@@ -51,13 +51,9 @@ class Join(Flags):
         from fedwinnow.network.site import Site
         from fedwinnow.store import RunFolder
 
-        if not re.fullmatch(r"[^\s:/]+:\d{1,5}", self.server):
-            raise UsageError(f"--server {self.server} was given; allowed: host:port, for example hospital.org:8443.")
-        refuse_unless_protected(self.tls, self.insecure, self.say)
-        if not 10 <= self.heartbeat <= 1800:
-            raise UsageError(f"--heartbeat {self.heartbeat:g} was given; allowed: 10 to 1800 seconds.")
+        self.check()
         prepare("join")
-        from fedwinnow.backends import flower_link
+        from fedwinnow.backends import flower_visit
 
         files = None if self.tls is None else SiteFiles(self.tls)
         name = self.name or (self.tls.resolve().name if self.tls else socket.gethostname())
@@ -66,13 +62,27 @@ class Join(Flags):
         with RunFolder(folder).locked():
             site = Site(name, holding, folder, self.say)
             try:
-                flower_link.join(site, self.server, files, self.patience, self.heartbeat)
+                flower_visit.join(site, self.server, files, self.patience, self.heartbeat)
             except KeyboardInterrupt:
                 self.say("interrupted; the same command takes part again")
                 return 130
         self.say(f"the run is over; this site's files are in {folder}")
         self.emit({"folder": str(folder), "site": name})
         return 0
+
+    def check(self) -> None:
+        """What can be said before anything is read."""
+        found = re.fullmatch(r"[A-Za-z0-9._-]+:(\d{1,5})", self.server)
+        if found is None or not 1 <= int(found[1]) <= 65535:
+            raise UsageError(
+                f"--server {self.server} was given; allowed: host:port, for example hospital.org:8443 (a host with "
+                f"other letters in its xn-- form)."
+            )
+        if not 10 <= self.heartbeat <= 1800:
+            raise UsageError(f"--heartbeat {self.heartbeat:g} was given; allowed: 10 to 1800 seconds.")
+        if not self.patience >= 0:
+            raise UsageError(f"--patience {self.patience:g} was given; allowed: 0 seconds or more.")
+        refuse_unless_protected(self.tls, self.insecure, self.say)
 
     def say(self, text: str) -> None:
         """A line for the operator."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from fedwinnow import catalogue
+from fedwinnow.commands.common import escaped
 from fedwinnow.commands.parts import Catalogue, as_json, option_table
 from fedwinnow.report.words import LEARNS
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 NEEDS = {
     "truth": "CHEATS: it is handed only truly clean samples; an upper reference, not a method",
     "pooled_data": "NOT FEDERATED: all samples are in one place; a reference",
-    "all_clients": "every client must answer",
     "trusted_data": "trusted samples on the server (--trusted)",
     "public_data": "samples without labels that every site and the server have (--public)",
 }
@@ -39,7 +39,6 @@ class Methods(Catalogue):
 
     def list_all(self) -> None:
         """One line each, with what sets it apart from FedAvg."""
-        from rich.markup import escape
         from rich.table import Table
 
         entries = catalogue.entries(self.family)
@@ -48,28 +47,27 @@ class Methods(Catalogue):
         for name, entry in entries.items():
             marks = [MARKS.get(need, need.replace("_", " ")) for need in entry.facts.get("needs", ())]
             needs = f"needs {', '.join(marks)}; " if marks else ""
-            line = f"[dim]{needs}beyond the model it reveals: {escape(beyond_the_model(entry))}[/]"
-            table.add_row(f"[bold]{name}[/]", f"{escape(entry.summary)}\n{line}")
+            line = f"[dim]{needs}beyond the model it reveals: {escaped(beyond_the_model(entry))}[/]"
+            table.add_row(f"[bold]{name}[/]", f"{escaped(entry.summary)}\n{line}")
         console = self.console()
         console.print(table)
         console.print("\n[dim]fedwinnow methods NAME shows every option; ./my_method.py works as a NAME.[/]")
 
     def show(self, entry: catalogue.Entry) -> None:
         """One method from end to end."""
-        from rich.markup import escape
 
         self.emit(as_json(entry))
         console = self.console()
-        console.print(f"[bold]{escape(entry.name)}[/]: {escape(entry.summary)}")
+        console.print(f"[bold]{escaped(entry.name)}[/]: {escaped(entry.summary)}")
         if entry.details:
-            console.print("\n" + escape(" ".join(entry.details.split())))
+            console.print("\n" + escaped(" ".join(entry.details.split())))
         facts = entry.facts
         if facts.get("citation"):
-            console.print(f"[dim]from:[/] {escape(str(facts['citation']))}")
+            console.print(f"[dim]from:[/] {escaped(facts['citation'])}")
         needs = [NEEDS.get(need, need.replace("_", " ")) for need in facts.get("needs", ())]
-        console.print(f"[dim]needs:[/] {escape('; '.join(needs) or 'nothing beyond the sites and their labels')}")
+        console.print(f"[dim]needs:[/] {escaped('; '.join(needs) or 'nothing beyond the sites and their labels')}")
         if "stages" in facts:
-            console.print(f"[dim]stages:[/] {escape(', then '.join(facts['stages']))}")
+            console.print(f"[dim]stages:[/] {escaped(', then '.join(facts['stages']))}")
         show_exposure(entry, console)
         console.print()
         console.print(option_table(entry) if entry.options else "no options")
@@ -77,7 +75,6 @@ class Methods(Catalogue):
 
 def show_exposure(entry: catalogue.Entry, console: Console) -> None:
     """Which keys may leave a site, and what the receiver can learn from each."""
-    from rich.markup import escape
     from rich.table import Table
 
     exposes = entry.facts.get("exposes")
@@ -86,7 +83,7 @@ def show_exposure(entry: catalogue.Entry, console: Console) -> None:
         return
     table = Table("may leave a site", "exposes", "the receiver can learn", box=None, pad_edge=False, header_style="dim")
     for key, kind in exposes.items():
-        table.add_row(f"[bold]{escape(str(key))}[/]", str(kind), LEARNS.get(kind, ""))
+        table.add_row(f"[bold]{escaped(key)}[/]", str(kind), LEARNS.get(kind, ""))
     console.print()
     console.print(table)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from fedwinnow.commands.common import Flags
+from fedwinnow.commands.common import Flags, escaped
 from fedwinnow.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ class List(Flags):
 
     def run(self) -> int:
         """One line each."""
-        from rich.markup import escape
         from rich.table import Table
 
         from fedwinnow.study.recipes import recipes
@@ -36,7 +35,7 @@ class List(Flags):
         for name, recipe in recipes().items():
             counts = (len(recipe.rows), len(recipe.settings))
             table.add_row(
-                f"[bold]{name}[/]", escape(recipe.title), *map(str, counts), escape(", ".join(recipe.missing))
+                f"[bold]{name}[/]", escaped(recipe.title), *map(str, counts), escaped(", ".join(recipe.missing))
             )
             value = {"name": name, "title": recipe.title, "rows": recipe.rows, "missing": recipe.missing}
             values.append({**value, "columns": [recipe.label(setting) for setting in recipe.settings]})
@@ -106,26 +105,19 @@ class Run(Chosen):
 
     def run(self) -> int:
         """Say what will happen, then do it."""
-        from fedwinnow.commands.sweep import report, tell
+        from fedwinnow.commands.sweep import carry_out, planned
         from fedwinnow.experiment.play import Manner
         from fedwinnow.study.engine import make_engine
-        from fedwinnow.study.sweep import Work, run_plan
+        from fedwinnow.study.sweep import Work
 
         plan, engine = self.make_plan(), make_engine(self.engine, self.jobs)
         plan.check()
-        console = self.console()
-        self.announce(plan, console)
+        self.announce(plan, self.console())
         if self.plan:
-            self.emit([{**job.request, "folder": str(job.folder), "state": job.state()} for job in plan.jobs])
+            self.emit(planned(plan))
             return 0
         work = Work(Manner(device=self.device, resume=True))
-        try:
-            swept = run_plan(plan, engine, work, lambda outcome, clock: tell(outcome, clock, console))
-        except KeyboardInterrupt:
-            console.print("\ninterrupted; the same command continues where it stopped")
-            return 130
-        self.emit([outcome.as_value() for outcome in swept.outcomes])
-        return report(swept, console, f"fedwinnow paper table {self.name} --scale {self.scale}")
+        return carry_out(self, plan, engine, work, f"paper table {self.name} --scale {self.scale}")
 
     def announce(self, plan: Plan, console: Console) -> None:
         """What the recipe is, what was changed, what it costs."""
@@ -145,9 +137,8 @@ class Run(Chosen):
             console.print(f"note: {words}", markup=False)
         if recipe.missing:
             console.print(f"not in this version: {', '.join(recipe.missing)}", markup=False)
-        console.print(
-            f"{len(plan.jobs)} runs: {states['finished']} finished, {states['broken']} to continue, in {plan.out}"
-        )
+        counts = f"{len(plan.jobs)} runs: {states['finished']} finished, {states['broken']} to continue"
+        console.print(f"{counts}, in {plan.out}", markup=False)
         hours = estimated_hours(plan, self.device)
         if hours is not None:
             cost = f"{in_words(3600 * hours)} of training on this machine, one run at a time"

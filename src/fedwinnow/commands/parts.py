@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import tyro
 
 from fedwinnow import catalogue
-from fedwinnow.commands.common import Flags
+from fedwinnow.commands.common import Flags, escaped
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,38 +43,35 @@ class Catalogue(Flags):
         self.emit([as_json(entry) for entry in entries.values()])
         table = Table(box=None, show_header=False, pad_edge=False)
         for name, entry in entries.items():
-            table.add_row(f"[bold]{name}[/]", entry.summary)
+            table.add_row(f"[bold]{escaped(name)}[/]", escaped(entry.summary))
         console = self.console()
         console.print(table)
         console.print(f"\n[dim]fedwinnow {self.family} NAME shows every option.[/]")
 
     def show(self, entry: catalogue.Entry) -> None:
         """One part: what it is, where it comes from, its options."""
-        from rich.markup import escape
-
         self.emit(as_json(entry))
         console = self.console()
-        console.print(f"[bold]{entry.name}[/]: {escape(entry.summary)}")
+        console.print(f"[bold]{escaped(entry.name)}[/]: {escaped(entry.summary)}")
         if entry.details:
-            console.print("\n" + escape(" ".join(entry.details.split())))
+            console.print("\n" + escaped(" ".join(entry.details.split())))
         for fact, value in entry.facts.items():
             if isinstance(value, str | int) and not isinstance(value, bool):
-                console.print(f"[dim]{fact.replace('_', ' ')}:[/] {escape(str(value))}")
+                console.print(f"[dim]{fact.replace('_', ' ')}:[/] {escaped(value)}")
         console.print()
         console.print(option_table(entry) if entry.options else "no options")
 
 
 def option_table(entry: catalogue.Entry) -> Table:
     """Every option: default, what is allowed, one sentence, and where it comes from."""
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table("option", "default", "allowed", "meaning", box=None, pad_edge=False, header_style="dim")
     for option in entry.options:
         presets = ", ".join(f"{name}: {value}" for name, value in (option.presets or {}).items())
         notes = ", ".join(filter(None, [option.symbol and f"symbol {option.symbol}", option.source]))
-        meaning = escape(option.sentence) + (f" [dim]({escape(notes)})[/]" if notes else "")
-        table.add_row(f"[bold]{option.name}[/]", escape(presets or option.default), escape(option.type), meaning)
+        meaning = escaped(option.sentence) + (f" [dim]({escaped(notes)})[/]" if notes else "")
+        table.add_row(f"[bold]{option.name}[/]", escaped(presets or option.default), escaped(option.type), meaning)
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fedwinnow.commands.common import escaped
 from fedwinnow.experiment.estimate import estimate, in_words
 from fedwinnow.experiment.play import Watcher
 from fedwinnow.experiment.prepare import Stage
@@ -49,10 +51,11 @@ class Bar(Watcher):
         self.progress.update(self.task, total=rounds, completed=done)
         scene = stage.scene
         again = f", continuing after round {done}" if done else ""
-        known = scene.realised_rate == scene.realised_rate
-        wrong = f", {percent(scene.realised_rate)} of the labels wrong" if known else ""
+        unknown = math.isnan(scene.realised_rate)
+        wrong = "" if unknown else f", {percent(scene.realised_rate)} of the labels wrong"
         self.console.print(
-            f"{stage.method.name} on {scene.data.name}: {scene.clients} clients, {rounds} rounds{again}{wrong}"
+            f"{stage.method.name} on {scene.data.name}: {scene.clients} clients, {rounds} rounds{again}{wrong}",
+            markup=False,
         )
         for need, text in WARNINGS.items():
             if need in stage.method.needs:
@@ -100,7 +103,7 @@ def show_summary(summary: dict[str, Any], folder: Path, console: Console) -> Non
         f"{cost['seconds']:.1f} s, {cost['bytes_up'] / 1e6:.1f} MB up, {cost['bytes_down'] / 1e6:.1f} MB down"
         + ("" if peak is None else f", peak memory {peak:.0f} MB")
     )
-    console.print(f"written to [bold]{folder}[/]; open [bold]{folder / 'report.html'}[/]")
+    console.print(f"written to [bold]{escaped(folder)}[/]; open [bold]{escaped(folder / 'report.html')}[/]")
 
 
 def warn_of_ranking(correlation: float | None, console: Console) -> None:

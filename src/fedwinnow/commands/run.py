@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedwinnow.commands.common import Flags
 
 if TYPE_CHECKING:
+    from fedwinnow.experiment.play import Manner, Watcher
     from fedwinnow.experiment.settings import Experiment
+
+    Play = Callable[[Experiment, Path, Manner, tuple[Watcher, ...]], dict[str, Any]]
 
 
 @dataclass
@@ -89,33 +92,50 @@ class Run(Flags):
     """Trackers, separated by commas: tensorboard, wandb (offline unless WANDB_MODE says otherwise), mlflow."""
 
     def run(self) -> int:
-        """Play the experiment, with a progress bar on a terminal."""
+        """Play the experiment on this machine."""
+        from fedwinnow.experiment.play import play
+
+        return self.carried_out(play)
+
+    def carried_out(self, play: Play) -> int:
+        """The run from its flags to its summary, with a progress bar on a terminal; `play` is what happens between."""
         from fedwinnow.api import default_folder
         from fedwinnow.commands.progress import Bar, show_summary
-        from fedwinnow.experiment.play import Manner, play
-        from fedwinnow.federation.rounds import Faults
         from fedwinnow.trackers.tracker import make_trackers
 
-        experiment = self.experiment()
+        experiment, manner, console = self.experiment(), self.manner(), self.console()
         folder = self.out or default_folder(experiment)
-        manner = Manner(
-            self.backend, self.device, self.resume, self.checkpoint_every, Faults(self.on_client_error, self.quorum)
-        )
-        console = self.console()
         try:
             trackers = make_trackers(self.track, folder)
-            with Bar(console, self.backend, self.device) as bar:
+            with Bar(console, manner.backend, manner.device) as bar:
                 summary = play(experiment, folder, manner, (bar, *trackers))
         except KeyboardInterrupt:
-            console.print(f"\ninterrupted; continue with the same command and --resume (folder {folder})")
+            words = f"\ninterrupted; continue with the same command and --resume (folder {folder})"
+            console.print(words, markup=False)
             return 130
         self.emit({"folder": str(folder), **summary})
         show_summary(summary, folder, console)
         return 0
 
+    def manner(self) -> Manner:
+        """How the run is carried out, which changes nothing in its result."""
+        from fedwinnow.experiment.play import Manner
+        from fedwinnow.federation.rounds import Faults
+
+        faults = Faults(self.on_client_error, self.quorum)
+        return Manner(self.backend, self.device, self.resume, self.checkpoint_every, faults)
+
     def experiment(self) -> Experiment:
         """The settings that may change a result."""
         from fedwinnow.experiment.settings import Experiment
 
-        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(Experiment)}
+        self.refuse_beside_scene()
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(Experiment)}
         return Experiment(**values)
+
+    def refuse_beside_scene(self) -> None:
+        """Flags that a saved scene would silently overrule; over a config file it may, which says it of another run."""
+        from fedwinnow.experiment.settings import refuse_beside_scene
+
+        if self.scene is not None and self.config is None:
+            refuse_beside_scene({field.name: (getattr(self, field.name), field.default) for field in fields(self)})

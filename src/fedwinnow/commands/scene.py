@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from fedwinnow.commands.common import Flags
+from fedwinnow.commands.common import Flags, escaped
 from fedwinnow.errors import UsageError
 
 Folder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
@@ -40,7 +40,6 @@ class Make(Flags):
 
     def run(self) -> int:
         """Make, save and show."""
-        from rich.markup import escape
 
         from fedwinnow.scene.files import describe_scene
         from fedwinnow.scene.scene import Scene
@@ -58,7 +57,7 @@ class Make(Flags):
         self.emit({"folder": str(self.out), **describe_scene(scene)})
         console = self.console()
         show_scene(scene, console)
-        place = escape(str(self.out))
+        place = escaped(self.out)
         console.print(f"\nwritten to [bold]{place}[/]; pictures: fedwinnow scene draw {place}")
         return 0
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+import tyro
 
 from fedwinnow.commands.network import refuse_unless_protected, tell
 from fedwinnow.commands.run import Run
@@ -12,6 +14,7 @@ from fedwinnow.errors import UsageError
 
 if TYPE_CHECKING:
     from fedwinnow.backends.flower_link import Link
+    from fedwinnow.experiment.play import Manner
 
 
 @dataclass
@@ -42,6 +45,16 @@ class Serve(Run):
     """The share of sites that takes part in a round."""
     on_client_error: Literal["stop", "drop"] = "drop"
     """When a site fails: leave it out of the round, or stop with its name."""
+    backend: tyro.conf.Suppress[str] = "flower"
+    """The network."""
+    clients: tyro.conf.Suppress[int] = 20
+    """The sites, or those of the scene."""
+    partition: tyro.conf.Suppress[str] = "iid"
+    """Sites have what they have; a scene has its own."""
+    noise: tyro.conf.Suppress[str | None] = None
+    """As for the partition."""
+    test: tyro.conf.Suppress[float] = 0.2
+    """All samples of the coordinator measure; a scene has its own test part."""
 
     def run(self) -> int:
         """Open the link, wait for the sites, play."""
@@ -50,10 +63,10 @@ class Serve(Run):
 
         self.check()
         prepare("serve")
-        from fedwinnow.backends import flower_link
+        from fedwinnow.backends.flower_link import Link
 
         files = None if self.tls is None else ServerFiles(self.tls)
-        link = flower_link.Link(self.host, self.port, files, self.timeout, self.say)
+        link = Link(self.host, self.port, files, self.timeout, self.say)
         try:
             self.say(f"listening on {self.host}:{self.port}{'' if files else ', insecure'}")
             return self.play(link)
@@ -64,6 +77,8 @@ class Serve(Run):
         """What is needed besides what every run needs."""
         if self.sites < 1:
             raise UsageError(f"--sites {self.sites} was given; allowed: 1 or more.")
+        if not 1 <= self.port <= 65535:
+            raise UsageError(f"--port {self.port} was given; allowed: 1 to 65535.")
         if self.checkpoint_every != 1:
             raise UsageError(
                 f"--checkpoint-every {self.checkpoint_every} was given; allowed: 1, because sites keep what they "
@@ -74,26 +89,19 @@ class Serve(Run):
         refuse_unless_protected(self.tls, self.insecure, self.say)
 
     def play(self, link: Link) -> int:
-        """The run itself, with a progress bar on a terminal."""
-        from fedwinnow.api import default_folder
+        """The run itself."""
         from fedwinnow.backends.flower_run import Terms, coordinate
-        from fedwinnow.commands.progress import Bar, show_summary
-        from fedwinnow.experiment.play import Manner
-        from fedwinnow.federation.rounds import Faults
 
-        experiment = self.experiment()
-        folder, console = self.out or default_folder(experiment), self.console()
-        manner = Manner("flower", self.device, self.resume, 1, Faults(self.on_client_error, self.quorum))
         terms = Terms(self.sites, self.timeout, self.patience, self.say, link.name_of)
-        try:
-            with Bar(console, "flower", self.device) as bar:
-                summary = coordinate(link.grid, experiment, folder, manner, terms, (bar,))
-        except KeyboardInterrupt:
-            self.say(f"interrupted; continue with the same command and --resume (folder {folder})")
-            return 130
-        self.emit({"folder": str(folder), **summary})
-        show_summary(summary, folder, console)
-        return 0
+        return self.carried_out(
+            lambda experiment, folder, manner, watchers: coordinate(
+                link.grid, experiment, folder, manner, terms, watchers
+            )
+        )
+
+    def manner(self) -> Manner:
+        """Over the network, whatever a config file of a run on one machine says."""
+        return replace(super().manner(), backend="flower")
 
     def say(self, text: str) -> None:
         """A line for the operator."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import tyro
 
+from fedwinnow.commands.common import Flags, escaped
 from fedwinnow.commands.run import Run
 from fedwinnow.errors import FedwinnowError, UsageError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from fedwinnow.study.engine import Engine
     from fedwinnow.study.plan import Plan
-    from fedwinnow.study.sweep import Clock, Outcome, Swept
+    from fedwinnow.study.sweep import Clock, Outcome, Swept, Work
 
 Tables = tyro.conf.Suppress[tuple[dict[str, Any], ...]]
 
@@ -32,7 +33,7 @@ class Sweep(Run):
     takes_file: ClassVar[bool] = True
 
     methods: tuple[str, ...] = ()
-    """The methods, separated by spaces: fedavg feddiv fedrn:neighbours=2; none: fedavg."""
+    """The methods, separated by spaces: fedavg feddiv fedrn:neighbours=2; none: that of the file, or fedavg."""
     partitions: tuple[str, ...] = ()
     """Several partitions; none: the one of --partition."""
     noises: tuple[str, ...] = ()
@@ -52,7 +53,7 @@ class Sweep(Run):
     scenes: Tables = ()
     """Scenes with settings of their own; from a file."""
     method: tyro.conf.Suppress[str] = "fedavg"
-    """One of --methods."""
+    """From a file: the method where nothing names several."""
     seed: tyro.conf.Suppress[int] = 0
     """One of --seeds."""
     resume: tyro.conf.Suppress[bool] = True
@@ -61,7 +62,7 @@ class Sweep(Run):
     def run(self) -> int:
         """Plan, say so, run, report."""
         from fedwinnow.study.engine import make_engine
-        from fedwinnow.study.sweep import run_plan
+        from fedwinnow.study.sweep import Work
 
         plan, engine = self.make_plan(), make_engine(self.engine, self.jobs)
         plan.check()
@@ -69,52 +70,63 @@ class Sweep(Run):
         if self.plan:
             return self.show_plan(plan, engine, console)
         announce(plan, engine, self.device, console)
-        try:
-            swept = run_plan(plan, engine, self.work(), lambda outcome, clock: tell(outcome, clock, console))
-        except KeyboardInterrupt:
-            console.print("\ninterrupted; the same command continues where it stopped")
-            return 130
-        self.emit([outcome.as_value() for outcome in swept.outcomes])
-        return report(swept, console, f"fedwinnow table {swept.out}")
+        return carry_out(self, plan, engine, Work(replace(self.manner(), resume=True), self.track), f"table {plan.out}")
 
     def make_plan(self) -> Plan:
         """The plan that flags or file describe."""
-        import dataclasses
-
         from fedwinnow.study.plan import SETTINGS, Variant, make_plan, variants
 
-        rows = variants([*self.methods, *self.rows] or ["fedavg"], "method", "method")
+        self.refuse_ignored()
+        rows = variants([*self.methods, *self.rows] or [self.method], "method", "method")
         if self.scenes:
             scenes = variants(self.scenes, "scene", "scene")
+        elif self.scene is not None:
+            scenes = [Variant(self.scene.name, {})]
         else:
             pairs = [(p, n) for p in self.partitions or (self.partition,) for n in self.noises or (self.noise,)]
             scenes = [Variant(f"{p}, {n or 'no noise'}", {"partition": p, "noise": n}) for p, n in pairs]
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        base = {name: values[name] for name in SETTINGS}
+        base = {name: getattr(self, name) for name in SETTINGS}
         if self.out is None:
             raise UsageError("--out none was given; allowed: the folder of the sweep.")
         return make_plan(self.out.absolute(), rows, scenes, self.seeds, base)
 
-    def work(self) -> Any:
-        """How each run is carried out."""
-        from fedwinnow.experiment.play import Manner
-        from fedwinnow.federation.rounds import Faults
-        from fedwinnow.study.sweep import Work
-
-        faults = Faults(self.on_client_error, self.quorum)
-        return Work(Manner(self.backend, self.device, True, self.checkpoint_every, faults), self.track)
+    def refuse_ignored(self) -> None:
+        """Lists that scenes, or a saved one, would overrule without a word."""
+        self.refuse_beside_scene()
+        for name in ("partitions", "noises"):
+            if getattr(self, name) and (self.scenes or self.scene is not None):
+                raise UsageError(f"--{name} was given beside scenes that have their own; allowed: one of the two.")
 
     def show_plan(self, plan: Plan, engine: Engine, console: Console) -> int:
         """Every run with its state, and the cost of what is left."""
         from rich.table import Table
 
-        self.emit([{**job.request, "folder": str(job.folder), "state": job.state()} for job in plan.jobs])
+        self.emit(planned(plan))
         table = Table("method", "scene", "seed", "state", box=None, header_style="dim")
         for job in plan.jobs:
-            table.add_row(job.row, job.scene, str(job.seed), job.state())
+            table.add_row(escaped(job.row), escaped(job.scene), str(job.seed), job.state())
         console.print(table)
         announce(plan, engine, self.device, console)
         return 0
+
+
+def planned(plan: Plan) -> list[dict[str, str]]:
+    """Every run of a plan, for machines."""
+    return [{**job.request, "folder": str(job.folder), "state": job.state()} for job in plan.jobs]
+
+
+def carry_out(flags: Flags, plan: Plan, engine: Engine, work: Work, following: str) -> int:
+    """Run a plan and say what came of it; `following` is the command that looks at it."""
+    from fedwinnow.study.sweep import run_plan
+
+    console = flags.console()
+    try:
+        swept = run_plan(plan, engine, work, lambda outcome, clock: tell(outcome, clock, console))
+    except KeyboardInterrupt:
+        console.print("\ninterrupted; the same command continues where it stopped")
+        return 130
+    flags.emit([outcome.as_value() for outcome in swept.outcomes])
+    return report(swept, console, f"fedwinnow {following}")
 
 
 def announce(plan: Plan, engine: Engine, device: str | None, console: Console) -> None:

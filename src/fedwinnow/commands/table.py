@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from fedwinnow.commands.common import Flags
+from fedwinnow.commands.common import Flags, escaped
+
+if TYPE_CHECKING:
+    from fedwinnow.study.table import Table as Made
 
 Folders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 
@@ -57,18 +60,16 @@ def split_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip().replace("-", "_") for name in text.split(",") if name.strip())
 
 
-def present(flags: Flags, table: object, form: str, out: Path | None) -> None:
+def present(flags: Flags, table: Made, form: str, out: Path | None) -> None:
     """Write or print a table as asked."""
     from fedwinnow.study import writers
-    from fedwinnow.study.table import Table as Made
 
-    assert isinstance(table, Made)
     if out is not None:
         writers.write(table, out)
     flags.emit(writers.as_value(table))
     console = flags.console()
     if out is not None:
-        console.print(f"written to [bold]{out}[/]")
+        console.print(f"written to [bold]{escaped(out)}[/]")
     elif form == "terminal":
         for piece in writers.for_terminal(table, console.width):
             console.print(piece)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import tomllib
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ class Fitting:
     seed: int = 0
     covariance: Covariance = "full"
     measure: Measure = "norm"
-    normalise: bool = True
+    normalise: bool | None = True  # None: as the run itself did
 
     def __post_init__(self) -> None:
         if self.fits < 1:
@@ -43,14 +44,22 @@ def study_detection(folder: str | Path, fitting: Fitting | None = None) -> list[
         )
     if result.scene.true is None:
         raise DataError(f"{result.folder}: the truth is unknown, so nobody can say which clients are noisy.")
+    if fitting.normalise is None:
+        fitting = replace(fitting, normalise=normalised_by(result))
     noisy = set(noisy_ones(result.scene.realised))
     return [{"round": row["round"], **score(row, noisy, fitting)} for row in rounds]
+
+
+def normalised_by(result: Result) -> bool:
+    """Whether the run's method mapped the indicators to 0..1; a method without that option is taken to do so."""
+    config = tomllib.loads((result.folder / "config.toml").read_text(encoding="utf-8"))
+    return bool(config["method"].get("normalise", True))
 
 
 def score(row: dict[str, Any], noisy: set[int], fitting: Fitting) -> dict[str, Any]:
     """The figures of one measured round."""
     table = torch.from_numpy(np.array(row["indicator"], dtype=np.float64))  # what is null becomes NaN
-    points = prepared(table, ~table.isnan(), fitting.normalise)
+    points = prepared(table, ~table.isnan(), bool(fitting.normalise))
     fitted = fit_mixtures(points, fitting.fits, fitting.seed, covariance=fitting.covariance)
     sets = fitted.larger(fitting.measure).numpy()
     places = [place for place, client in enumerate(row["measured"]) if client in noisy]

@@ -35,7 +35,7 @@ from fedwinnow.scene.files import save_arrays, save_description
 from fedwinnow.store import RunFolder
 
 Checkpoint = tuple[Payload, Payload, dict[str, Any]]  # global weights, server memory, facts
-COSTS = ("bytes_up", "bytes_down", "forward_samples", "backward_samples", "seconds")
+COSTS = ("bytes_up", "bytes_down", "forward_samples", "backward_samples")
 
 
 class Watcher:
@@ -146,11 +146,20 @@ class Player:
         )
 
     def play(self) -> dict[str, Any]:
-        """All rounds that are left, then the summary; an interruption saves what is done."""
+        """All rounds that are left, then the summary."""
         try:
-            self.restore()
+            self.restore()  # what cannot be continued is refused with its summary left as it is
+            return self.play_on()
+        finally:
+            self.federation.backend.close()
+
+    def play_on(self) -> dict[str, Any]:
+        """From where the run stands to its end; an interruption saves what is done."""
+        told: list[Watcher] = []
+        try:
             for watcher in self.watchers:
                 watcher.started(self.stage, self.done, self.stage.experiment.rounds)
+                told.append(watcher)
             if not self.server.available and self.done < self.stage.experiment.rounds:
                 raise RunError("no client has a sample to train on.")
             while self.done < self.stage.experiment.rounds:
@@ -161,11 +170,9 @@ class Player:
             if self.unsaved is not None:
                 self.write(self.unsaved)
             self.folder.write_json("summary.json", summarise(self.stage, self.folder.rounds(), self.costs, status))
-            for watcher in self.watchers:
+            for watcher in told:  # one that has not begun cannot end
                 watcher.stopped(status)
             raise
-        finally:
-            self.federation.backend.close()
 
     def restore(self) -> None:
         """Start where the last checkpoint stands, or at the beginning."""
@@ -239,7 +246,7 @@ class Player:
         """Everything that the next round needs; as a copy where that round may begin before it is written."""
         facts = {
             "round": self.done,
-            "costs": {key: value for key, value in self.costs.items() if key != "seconds"},
+            "costs": dict(self.costs),
             "memory": {str(client): name for client, name in sorted(self.federation.memory.versions.items())},
             "vault": {str(client): name for client, name in sorted(self.server.vault.versions.items())},
             "ledger": self.federation.ledger.entries,

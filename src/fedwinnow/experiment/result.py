@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from fedwinnow.errors import DataError, UsageError, unknown
 from fedwinnow.randomness import Floats
 from fedwinnow.scene.scene import Scene
 from fedwinnow.store import RunFolder
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class Result:
@@ -51,7 +54,7 @@ class Result:
             raise unknown("curve", name, known)
         return np.array([row["round"] for row in rows], float), np.array([row[name] for row in rows], float)
 
-    def frame(self) -> Any:
+    def frame(self) -> pandas.DataFrame:
         """The rounds as a pandas data frame."""
         try:
             import pandas

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, get_type_hints
@@ -12,6 +13,7 @@ from fedwinnow.errors import UsageError, unknown
 from fedwinnow.federation.training import BatchNorm, Training, Views
 from fedwinnow.options import convert
 
+BY_SCENE = ("data", "clients", "partition", "noise", "test")  # what a saved scene has decided
 AMOUNT = "at least 0 and below 1 (a share), or a whole number of samples"
 
 
@@ -121,8 +123,21 @@ def flag_of(name: str) -> str:
 
 def experiment_of(settings: Settings) -> Experiment:
     """The experiment that these keywords describe; a misspelt one is told apart from those that exist."""
-    known = {field.name for field in dataclasses.fields(Experiment)}
+    usual = {field.name: field.default for field in dataclasses.fields(Experiment)}
     for name in settings:
-        if name not in known:
-            raise unknown("setting", name, known)
+        if name not in usual:
+            raise unknown("setting", name, usual)
+    if settings.get("scene") is not None:
+        refuse_beside_scene({name: (value, usual[name]) for name, value in settings.items()})
     return Experiment(**settings)
+
+
+def refuse_beside_scene(given: Mapping[str, tuple[Any, Any]]) -> None:
+    """Beside a saved scene nothing may be asked for that it has decided; by name: what was given, what is usual."""
+    for name in BY_SCENE:
+        value, usual = given.get(name, (None, None))
+        if value is not usual and value != usual:
+            raise UsageError(
+                f"{flag_of(name)} {value} was given beside a saved scene, which has its own; allowed: either --scene, "
+                f"or what makes a new one."
+            )

@@ -58,10 +58,9 @@ def summarise(
     summary["memorisation"] = final.get("memorisation")
     if final.get("silent"):
         summary["silent"] = final["silent"]
-    whole = {key: int(value) for key, value in costs.items() if key != "seconds"}
-    peak = peak_memory()
     seconds = round(sum(row["seconds"] + row["evaluation_seconds"] for row in rounds), 3)
-    summary["cost"] = {**whole, "seconds": seconds, "peak_memory_mb": peak}
+    whole = {key: int(value) for key, value in costs.items()}
+    summary["cost"] = {**whole, "seconds": seconds, "peak_memory_mb": peak_memory()}
     return summary
 
 
@@ -179,7 +178,7 @@ def from_command_line(program: Path) -> bool:
 
 
 def peak_memory() -> float | None:
-    """The most memory this process has held, in MB; None where the system does not say."""
+    """The most memory this process, without workers, has held since it began, in MB; None where nobody says."""
     try:
         import resource
     except ImportError:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedwinnow.errors import DataError
 from fedwinnow.figures.style import BLUE, CYCLE, GREY, MARKS, picture
-from fedwinnow.figures.view import View, by_name
+from fedwinnow.figures.view import View, by_name, on_one_scene
 from fedwinnow.metrics.detection import pearson
 from fedwinnow.randomness import Floats
 
@@ -47,7 +47,8 @@ def rates(view: View) -> tuple[Floats, Floats]:
 
 def draw_quality(views: Sequence[View], path: Path) -> Path:
     """True data quality of every client (1 minus its realised rate) as bars, the estimates of the runs as marks."""
-    true = 1 - views[0].scene.realised
+    views = on_one_scene(views)
+    true = 1 - views[0].realised
     with picture(path, min(4 + 0.2 * len(true), 14), 3.6) as (figure, axes):
         axes.bar(np.arange(len(true)), true, color=BLUE, alpha=0.5, width=0.8, label="true")
         for place, view in enumerate(views):
@@ -123,6 +124,7 @@ def draw_memorised_map(views: Sequence[View], path: Path) -> Path:
 
 def draw_local_accuracy(views: Sequence[View], path: Path) -> Path:
     """Test accuracy of the model that each client trained when it was last measured; clients in the order of noise."""
+    views = on_one_scene(views)
     order = np.argsort(views[0].scene.realised, kind="stable")
     with picture(path, min(4 + 0.14 * len(order), 12), 3.8) as (figure, axes):
         for place, (name, runs) in enumerate(by_name(views).items()):
@@ -151,7 +153,7 @@ def draw_expertise(views: Sequence[View], path: Path) -> Path:
             view = runs[0]
             held = np.flatnonzero(view.scene.holdings.sizes).tolist()
             fitted = np.array([float((view.verdicts["loss"][view.of(one)] < np.log(2)).mean()) for one in held])
-            realised = view.scene.realised[held]
+            realised = view.realised[held]
             r = pearson(fitted, realised)
             label = f"{name}: r = {'undefined' if r is None else f'{r:.2f}'}"
             mark, colour = MARKS[place % len(MARKS)], CYCLE[place % len(CYCLE)]

@@ -10,8 +10,7 @@ import numpy as np
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.figures.style import BLUE, GREEN, MARKS, RED, line_style, picture
 from fedwinnow.figures.view import View, by_name
-from fedwinnow.options import parse_spec
-from fedwinnow.study.statistics import mean, sample_std
+from fedwinnow.study.statistics import sample_std
 
 SHARES = ("accuracy", "recall", "precision", "memorised", "corrected", "correct", "f1", "top5")
 
@@ -40,7 +39,7 @@ def draw_curves(views: Sequence[View], path: Path, column: str = "accuracy") -> 
 
 
 def draw_memorisation(views: Sequence[View], path: Path) -> Path:
-    """Wrong labels that the global model predicts, that it predicts right, and right labels that it predicts."""
+    """Of the wrong labels, the shares for which the global model predicts the wrong label, and the true one."""
     names = {"memorised": (RED, "-", "wrong label predicted"), "corrected": (GREEN, "--", "true label predicted")}
     with picture(path, 6, 3.8) as (figure, axes):
         for place, view in enumerate(views):
@@ -80,16 +79,15 @@ def draw_sensitivity(views: Sequence[View], path: Path, option: str) -> Path:
         raise UsageError("figure sensitivity needs --option, the name of an option of the method, such as neighbours.")
     found: dict[float, list[View]] = {}
     for view in views:
-        value = parse_spec(view.name)[1].get(option, default_of(view, option))
-        found.setdefault(float(value), []).append(view)
+        found.setdefault(value_of(view, option), []).append(view)
     if len(found) < 2:
         raise DataError(f"all runs have the same {option}; allowed: runs that differ in it.")
     places = sorted(found)
     with picture(path, 5, 3.6) as (figure, axes):
         for pick, colour, mark in (("last10", BLUE, "o"), ("best", RED, "s")):
-            values = [[view.record.figure(f"{pick}.accuracy") or np.nan for view in found[place]] for place in places]
-            centre = [100 * (mean(one) or np.nan) for one in values]
-            spread = [100 * (sample_std(one) or 0) for one in values]
+            values = [[accuracy(view, pick) for view in found[place]] for place in places]
+            centre = [float(np.mean(one)) for one in values]
+            spread = [sample_std(one) or 0.0 for one in values]
             axes.errorbar(places, centre, spread, marker=mark, color=colour, capsize=3, label=pick)
         axes.set_xticks(places)
         axes.set(xlabel=option, ylabel="accuracy (%)", title=f"Sensitivity to {option}")
@@ -98,15 +96,21 @@ def draw_sensitivity(views: Sequence[View], path: Path, option: str) -> Path:
     return path
 
 
-def default_of(view: View, option: str) -> str:
-    """The value that a run has where its method's name does not say it."""
+def accuracy(view: View, pick: str) -> float:
+    """In per cent; NaN where nothing was measured."""
+    found = view.record.figure(f"{pick}.accuracy")
+    return np.nan if found is None else 100 * found
+
+
+def value_of(view: View, option: str) -> float:
+    """The value of an option in a run: config.toml has all of them, also those that nobody set."""
     import tomllib
 
     method = tomllib.loads((view.record.folder / "config.toml").read_text(encoding="utf-8"))["method"]
     value = method.get(option)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise DataError(f"{view.record.folder}: {view.name} has no number {option}; it has: {', '.join(method)}.")
-    return str(value)
+    return float(value)
 
 
 def draw_detection(views: Sequence[View], path: Path, fits: int = 1000) -> Path:
@@ -114,7 +118,7 @@ def draw_detection(views: Sequence[View], path: Path, fits: int = 1000) -> Path:
     from fedwinnow.experiment.detection_study import Fitting, study_detection
 
     names = {"recall": (BLUE, "o"), "precision": (RED, "s"), "matching_ratio": (GREEN, "^")}
-    rows = study_detection(views[0].record.folder, Fitting(fits=fits))
+    rows = study_detection(views[0].record.folder, Fitting(fits=fits, normalise=None))
     with picture(path, 5, 3.6) as (figure, axes):
         for name, (colour, mark) in names.items():
             values = [100 * row[name] if row[name] is not None else np.nan for row in rows]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedwinnow.errors import UsageError
+from fedwinnow.errors import DataError, UsageError
 from fedwinnow.figures.style import BLUE, CYCLE, GREY, ORANGE, picture
-from fedwinnow.figures.view import View, by_name
+from fedwinnow.figures.view import View, by_name, on_one_scene
 from fedwinnow.metrics.detection import identification_accuracy, selection
 
 if TYPE_CHECKING:
@@ -25,7 +25,10 @@ def chosen(view: View, client: int | None) -> slice:
         return slice(None)
     if not 0 <= client < view.scene.clients:
         raise UsageError(f"--client {client} was given; allowed: 0 to {view.scene.clients - 1}.")
-    return view.of(client)
+    mine = view.of(client)
+    if mine.start == mine.stop:
+        raise UsageError(f"--client {client} was given, but this client holds no samples; give another.")
+    return mine
 
 
 def where(client: int | None) -> str:
@@ -42,7 +45,11 @@ def draw_losses(views: Sequence[View], path: Path, client: int | None = None) ->
     view = views[0]
     mine = chosen(view, client)
     losses, wrong = view.verdicts["loss"][mine].astype(float), view.wrong[mine]
-    edges = np.linspace(0, np.nanquantile(losses, 0.999), 60)
+    known = ~np.isnan(losses)  # a site that failed at the end has none
+    losses, wrong = losses[known], wrong[known]
+    if not len(losses):
+        raise DataError(f"{view.record.folder}: {where(client)} could not be asked for losses.")
+    edges = np.linspace(0, np.quantile(losses, 0.999), 60)
     fitted = fit_two_gaussians(torch.from_numpy(losses))
     means, variances, weights = (
         part.double().reshape(2, 1).numpy() for part in (fitted.means, fitted.variances, fitted.weights)
@@ -62,7 +69,7 @@ def draw_losses(views: Sequence[View], path: Path, client: int | None = None) ->
 
 def draw_clean_probability(views: Sequence[View], path: Path, client: int | None = None) -> Path:
     """Samples ranked by their loss: the probability of a right label as each run sees it, and what is really wrong."""
-    first = views[0]
+    views, first = on_one_scene(views), views[0]
     order = np.argsort(first.verdicts["loss"][chosen(first, client)], kind="stable")
     with picture(path, 6, 3.8) as (figure, axes):
         for place, view in enumerate(views):
@@ -147,7 +154,7 @@ def holders(view: View) -> list[int]:
 
 def draw_identification(views: Sequence[View], path: Path) -> Path:
     """Per client: the share of samples rightly called right or wrong, and its true noise level."""
-    first = views[0]
+    views, first = on_one_scene(views), views[0]
     clients = holders(first)
     with picture(path, min(4 + 0.2 * len(clients), 14), 3.6) as (figure, axes):
         width = 0.8 / len(views)

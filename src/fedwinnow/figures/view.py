@@ -41,13 +41,24 @@ class View:
     def true(self) -> Integers:
         """The true labels."""
         if self.scene.true is None:
-            raise DataError(f"{self.record.folder}: this picture needs the true labels, which are unknown here.")
+            raise self.lacks_truth()
         return self.scene.true
+
+    @property
+    def realised(self) -> Floats:
+        """The share of wrong labels of every client."""
+        if self.scene.true is None:
+            raise self.lacks_truth()
+        return self.scene.realised
 
     @property
     def wrong(self) -> Any:
         """Which labels are wrong."""
         return self.scene.given != self.true
+
+    def lacks_truth(self) -> DataError:
+        """Why a picture cannot be drawn where nobody knows which labels are wrong."""
+        return DataError(f"{self.record.folder}: this picture needs the true labels, which are unknown here.")
 
     @cached_property
     def verdicts(self) -> dict[str, Any]:
@@ -68,6 +79,11 @@ class View:
     def of(self, client: int) -> slice:
         """Where a client's samples are."""
         return self.scene.holdings.of(client)
+
+
+def on_one_scene(views: Sequence[View]) -> list[View]:
+    """The runs on the scene of the first: only theirs can be compared sample by sample, or client by client."""
+    return [view for view in views if view.record.scene == views[0].record.scene]
 
 
 def by_name(views: Sequence[View]) -> dict[str, list[View]]:

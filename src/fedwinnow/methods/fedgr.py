@@ -119,9 +119,8 @@ class FedGr(Method):
         None, "Compute the anchor once per visit, or for each batch anew.", presets={"paper": "once", "code": "online"}
     )
     em_steps: int | None = option(None, "Most EM steps of the sieve.", at_least=1, presets={"paper": 100, "code": 50})
-    em_tolerance: float | None = option(
-        None, "EM stops below this gain.", above=0, presets={"paper": 0.001, "code": 0.01}
-    )
+    em_tolerance: float | None = option(None, "EM ends at this gain.", above=0, presets={"paper": 0.001, "code": 0.01})
+    variance_floor: float | None = option(None, "Least variance.", above=0, presets={"paper": 0.000001, "code": 0.0005})
     full_batches: bool | None = option(
         None, "Leave out the last batch of an epoch when it is not full.", presets={"paper": False, "code": True}
     )
@@ -161,7 +160,8 @@ class FedGr(Method):
 
     def mixture(self, losses: Tensor) -> TwoGaussians:
         """Federated sieving: two Gaussians; losses that are all equal are all clean."""
-        return fit_two_gaussians(losses, steps=filled(self.em_steps), tolerance=filled(self.em_tolerance))
+        steps, tolerance, floor = filled(self.em_steps), filled(self.em_tolerance), filled(self.variance_floor)
+        return fit_two_gaussians(losses, steps=steps, tolerance=tolerance, variance_floor=floor)
 
     # --- the client's half: before training ------------------------------------------------------------------------
 

@@ -43,7 +43,9 @@ class SceneShare:
             )
 
     def introduction(self, task: dict[str, Any] | None) -> dict[str, Any]:
-        """Which clients are here, and of which scene."""
+        """Which clients are here, and of which scene; a coordinator that has a task has no scene."""
+        if task is not None:
+            raise UsageError("the coordinator has --data, this site --scene. Join with --data, or serve with --scene.")
         return {"clients": list(self.numbers), "scene": self.scene.hash}
 
     def clients(self, run: dict[str, Any], number: int | None) -> tuple[int, ...]:
@@ -76,8 +78,9 @@ class OwnData:
 
     def introduction(self, task: dict[str, Any] | None) -> dict[str, Any]:
         """How many samples there are; the data is compared with the coordinator's task first."""
-        if task is not None:
-            self.labels(task)
+        if task is None:
+            raise UsageError("the coordinator has --scene, this site --data. Join with --scene, or serve with --data.")
+        self.labels(task)
         return {"samples": len(self.dataset.train)}
 
     def clients(self, run: dict[str, Any], number: int | None) -> tuple[int, ...]:
@@ -137,7 +140,7 @@ def holding_of(data: str | None, scene: Path | None, clients: str | None, device
 def numbers_in(text: str | None) -> tuple[int, ...]:
     """0-2,5 as numbers; none for nothing."""
     numbers: list[int] = []
-    for piece in (text or "").split(",") if text else []:
+    for piece in text.split(",") if text else []:
         found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", piece)
         if found is None or int(found[2] or found[1]) < int(found[1]):
             raise UsageError(f"--clients {text} was given; allowed: numbers and ranges such as 0-49 or 0,2,5-9.")

@@ -13,6 +13,7 @@ from typing import Any
 from fedwinnow.errors import DataError, UsageError, missing_extra
 
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
+RESERVED = ("ca.crt", "server.crt", "server.key", "sites")  # what else lies in the coordinator's folder
 DAYS = 825
 
 
@@ -74,17 +75,11 @@ def require(folder: Path, *names: str) -> None:
 
 def make_certificates(out: Path, hosts: tuple[str, ...], sites: tuple[str, ...]) -> list[Path]:
     """A certificate authority, the coordinator's folder and one folder per site; what was written."""
+    refuse_unusable(out, hosts, sites)
     try:
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError:
         raise missing_extra("flower", "making certificates") from None
-    for name in sites:
-        if not SITE_NAME.fullmatch(name):
-            raise UsageError(f"--sites {name} was given; allowed: letters, digits, dots, dashes, at most 60.")
-    if len({name.lower() for name in sites}) < len(sites):
-        raise UsageError(f"--sites {' '.join(sites)}: two sites have the same name.")
-    if out.exists() and any(out.iterdir()):
-        raise UsageError(f"--out {out} is not empty. Choose another folder: keys are never overwritten.")
     authority_key, server_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     authority = certificate("fedwinnow authority", authority_key, authority_key, None, ())
     server = certificate(hosts[0], server_key, authority_key, authority, hosts)
@@ -101,6 +96,26 @@ def make_certificates(out: Path, hosts: tuple[str, ...], sites: tuple[str, ...])
             write(out / name / "site.key", private_ssh(key), secret=True),
         ]
     return written
+
+
+def refuse_unusable(out: Path, hosts: tuple[str, ...], sites: tuple[str, ...]) -> None:
+    """Names that cannot be those of hosts or folders, and a folder that has something in it."""
+    for name in sites:
+        if not SITE_NAME.fullmatch(name) or name.lower() in RESERVED:
+            raise UsageError(
+                f"--sites {name} was given; allowed: at most 60 of A-Z, a-z, 0-9, '.', '-' and '_', a letter or digit "
+                f"first, and none of {', '.join(RESERVED)}."
+            )
+    if len({name.lower() for name in sites}) < len(sites):
+        raise UsageError(f"--sites {' '.join(sites)} was given: two have the same name. Give each its own.")
+    for host in hosts:
+        if not re.fullmatch(r"[A-Za-z0-9.:*_-]+", host):
+            raise UsageError(
+                f"--host {host!r} was given; allowed: an address, or a name of A-Z, a-z, 0-9, '.', '-' and '_' (a name "
+                f"with other letters in its xn-- form)."
+            )
+    if out.exists() and any(out.iterdir()):
+        raise UsageError(f"--out {out} is not empty. Choose another folder: keys are never overwritten.")
 
 
 def certificate(name: str, key: Any, signer: Any, issuer: Any, hosts: tuple[str, ...]) -> Any:

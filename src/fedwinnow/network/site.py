@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedwinnow.errors import DataError, FedwinnowError, UsageError
+from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError
 from fedwinnow.federation.host import Answer, Host, Task
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method
@@ -47,13 +47,14 @@ class Site:
         self.name, self.holding, self.folder, self.say = name, holding, folder, say
         self.ready: tuple[str, Host] | None = None  # the host of the last run that was asked about
         self.finished = False
-        self.failure: FedwinnowError | None = None  # why this site cannot take part at all
+        self.failure: FedwinnowError | None = None  # why it cannot take part, or not come to an end
 
     def answer(self, facts: dict[str, Any], payload: Payload) -> Letter:
         """Answer one message; whatever goes wrong is an answer too, without a word about samples."""
         try:
             kind = facts.get("kind")
             if kind == "hello":
+                self.failure = None
                 said = {"site": self.name, **self.holding.introduction(facts.get("task"))}
                 return self.booked(facts, said, {})
             if kind == "ask":
@@ -62,12 +63,18 @@ class Site:
                 return self.finish(facts, payload)
             raise DataError(f"the coordinator sent a message of the kind {kind!r}, which is not known here.")
         except FedwinnowError as problem:
-            self.failure = problem if facts.get("kind") == "hello" else None
-            self.say(f"error: {problem}")
+            self.take_note(facts, problem)
             return {"error": str(problem)}, {}
         except Exception as problem:
-            self.say(f"error: {type(problem).__name__}: {problem}")
+            self.take_note(facts, RunError(f"{type(problem).__name__}: {problem}"))
             return {"error": f"{type(problem).__name__} (the site's own log says more)"}, {}
+
+    def take_note(self, facts: dict[str, Any], problem: FedwinnowError) -> None:
+        """Nothing follows a bad beginning, nor the end: then whoever brings the messages says it, and ends."""
+        if facts.get("kind") in ("hello", "finish"):
+            self.failure = problem
+        else:
+            self.say(f"error: {problem}")
 
     def ask(self, facts: dict[str, Any], payload: Payload) -> Letter:
         """One question of the method, or of the evaluation of a simulation."""

@@ -59,8 +59,8 @@ class Adam(Optimizer):
     name: ClassVar[str] = "adam"
     source: ClassVar[str] = "FedNoRo: 3e-4, decay 5e-4; RHFL: 1e-3"
     lr: float = option(0.0003, "Learning rate, constant.", source="FedNoRo", above=0)
-    beta1: float = option(0.9, "Decay of the first moment.", at_least=0, at_most=1)
-    beta2: float = option(0.999, "Decay of the second moment.", at_least=0, at_most=1)
+    beta1: float = option(0.9, "Decay of the first moment.", at_least=0, at_most=0.9999)
+    beta2: float = option(0.999, "Decay of the second moment.", at_least=0, at_most=0.99999)
 
     def start(self, weights: Tensor, gradient: Tensor) -> Callable[[], None]:
         first, second, steps = weights.new_zeros(weights.shape), weights.new_zeros(weights.shape), 0

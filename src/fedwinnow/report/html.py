@@ -15,6 +15,7 @@ from fedwinnow import catalogue
 from fedwinnow.errors import DataError
 from fedwinnow.report import words
 from fedwinnow.report.curve import curve_of
+from fedwinnow.scene.files import or_null
 from fedwinnow.scene.scene import Scene
 from fedwinnow.store import RunFolder, flatten
 
@@ -64,7 +65,7 @@ def collect(folder: RunFolder) -> dict[str, Any]:
         "method": method_of(config, environment),
         "environment": environment,
         "scene": scene,
-        "scene_rates": {"nominal": known(scene.nominal_rate), "realised": known(scene.realised_rate)},
+        "scene_rates": {"nominal": or_null(scene.nominal_rate), "realised": or_null(scene.realised_rate)},
         "curve": curve_of(rounds, summary),
         "stages": stages_of(rounds),
         "dropped": sum(len(row.get("dropped", {})) for row in rounds),
@@ -77,11 +78,6 @@ def collect(folder: RunFolder) -> dict[str, Any]:
         "clients_shown": CLIENTS_SHOWN,
         "classes_shown": CLASSES_SHOWN,
     }
-
-
-def known(rate: float) -> float | None:
-    """NaN means unknown."""
-    return None if rate != rate else rate
 
 
 def method_of(config: dict[str, Any], environment: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +167,9 @@ def command_of(config: dict[str, Any], environment: dict[str, Any], scene: Scene
     """How to do it again: the very command, or one that reads the config beside the report."""
     command = environment.get("command")
     if command:
-        return {"line": shlex.join(command), "note": "The command of this run; give it another --out folder."}
+        alone = command[1:2] in (["run"], ["serve"])
+        note = "The command of this run; give it another --out folder." if alone else "One of the runs of this command."
+        return {"line": shlex.join(command), "note": note}
     kind = config.get("method", {}).get("kind")
     if scene.data.source and kind in catalogue.entries("methods"):
         line = "fedwinnow run --config config.toml --out ../again"

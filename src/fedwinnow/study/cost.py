@@ -6,7 +6,9 @@ import time
 import tomllib
 from typing import Any
 
-from fedwinnow.options import parse_spec
+from fedwinnow import catalogue
+from fedwinnow.data.load import understood
+from fedwinnow.data.source import Source
 from fedwinnow.study.plan import Job, Plan
 from fedwinnow.study.recipes import FOLDER
 
@@ -20,15 +22,15 @@ def estimated_hours(plan: Plan, device: str | None = None) -> float | None:
     seconds: dict[tuple[str, str], float] = {}
     total = 0.0
     for job in plan.jobs:
-        name, options = parse_spec(str(job.experiment.data))
-        if name not in sizes:
+        source = catalogue.make("data", understood(job.experiment.data))
+        if not isinstance(source, Source) or source.name not in sizes:
             return None
         if job.state() == "finished":
             continue
-        model = str(job.experiment.model or "lenet")
-        if (name, model) not in seconds:
-            seconds[name, model] = seconds_per_sample(model, sizes[name], device)
-        total += samples_trained(job, int(options.get("train", sizes[name]["train"]))) * seconds[name, model]
+        size, model = sizes[source.name], str(job.experiment.model or "lenet")
+        if (source.name, model) not in seconds:
+            seconds[source.name, model] = seconds_per_sample(model, size, device)
+        total += samples_trained(job, source.train or size["train"]) * seconds[source.name, model]
     return total / 3600
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from fedwinnow.errors import UsageError
 from fedwinnow.study.names import Score
 from fedwinnow.study.statistics import Test
 from fedwinnow.study.table import Table, Wanted, make_table
@@ -77,6 +78,7 @@ def sweep(
     from fedwinnow.study.plan import make_plan, variants
     from fedwinnow.study.sweep import Work, run_plan
 
+    refuse_single(settings)
     plan = make_plan(
         Path(out).absolute(),
         variants(methods, "method", "method"),
@@ -86,3 +88,10 @@ def sweep(
     )
     manner = Manner(backend, device, True, checkpoint_every, Faults(on_client_error, quorum))
     return run_plan(plan, make_engine(engine, jobs), Work(manner, track))
+
+
+def refuse_single(settings: Settings) -> None:
+    """One method or one seed for all runs, which the lists would overrule without a word."""
+    for one, several in (("method", "methods"), ("seed", "seeds")):
+        if one in settings:
+            raise UsageError(f"{one}= was given to a sweep; allowed: {several}=, which takes several.")

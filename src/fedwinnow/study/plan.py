@@ -76,12 +76,16 @@ class Plan:
     def check(self) -> None:
         """Refuse names that do not exist and folders that hold something else, before anything is run."""
         from fedwinnow import catalogue
+        from fedwinnow.data.dataset import Dataset
+        from fedwinnow.data.load import understood
         from fedwinnow.methods.find import find_method
         from fedwinnow.scene.noise import make_noise
 
         for job in self.jobs:
             experiment = job.experiment
             find_method(experiment.method)
+            if not isinstance(experiment.data, Dataset):
+                catalogue.make("data", understood(experiment.data))
             catalogue.make("partitions", experiment.partition)
             catalogue.make("optimizers", experiment.optimizer)
             if experiment.noise is not None:

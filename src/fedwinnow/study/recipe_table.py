@@ -52,14 +52,11 @@ def recipe_table(
 
 def with_study(record: Record) -> Record:
     """A record with the scores of many mixtures over the clients, as the run itself normalised its indicators."""
-    import tomllib
-
     from fedwinnow.experiment.detection_study import Fitting, study_detection
 
     if not record.finished:
         return record
-    method = tomllib.loads((record.folder / "config.toml").read_text(encoding="utf-8"))["method"]
-    rows = study_detection(record.folder, Fitting(fits=FITS, normalise=method.get("normalise", True)))
+    rows = study_detection(record.folder, Fitting(fits=FITS, normalise=None))
     return dataclasses.replace(record, summary={**record.summary, "study": rows[-1]})
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedwinnow.errors import FedwinnowError
+from fedwinnow.errors import FedwinnowError, RunError
 from fedwinnow.experiment.play import Manner, play
 from fedwinnow.study.engine import Engine
 from fedwinnow.study.plan import Job, Plan, State
@@ -50,9 +50,10 @@ class Swept:
 
     def table(self, **options: Any) -> Table:
         """The runs as a table; the options are those of `fedwinnow.table`."""
-        return make_table(
-            [outcome.job.folder for outcome in self.outcomes if outcome.status != "failed"], Wanted(**options)
-        )
+        folders = [outcome.job.folder for outcome in self.outcomes if outcome.status != "failed"]
+        if not folders:
+            raise RunError(f"all {len(self.failed)} runs failed; the first: {self.failed[0].message}")
+        return make_table(folders, Wanted(**options))
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,15 @@ class Work:
 
     def __call__(self, job: Job) -> tuple[str, float, float | None, str]:
         """Status, seconds, accuracy and message; an error is a result, not the end of the others."""
-        began = time.perf_counter()
+        began, story = time.perf_counter(), job.folder / "error.txt"
         try:
             summary = play(job.experiment, job.folder, self.manner, make_trackers(self.track, job.folder))
+            story.unlink(missing_ok=True)  # of an attempt that went wrong
             return "finished", time.perf_counter() - began, summary["last10"]["accuracy"], ""
         except FedwinnowError as problem:
             return "failed", time.perf_counter() - began, None, str(problem)
         except Exception as problem:
             # A mistake in a method of one's own must not cost the night; the whole story lies beside the run.
-            story = job.folder / "error.txt"
             story.parent.mkdir(parents=True, exist_ok=True)
             story.write_text(traceback.format_exc(), encoding="utf-8")
             text = f"{type(problem).__name__}: {problem} (see {story})"
