@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from importlib.metadata import EntryPoint
 
 import pytest
 
@@ -113,3 +114,24 @@ def test_a_third_party_adds_a_part_with_an_entry_point(tmp_path, monkeypatch):
         assert str(catalogue.make("partitions", "theirs:level=5")) == "theirs:level=5"
     finally:
         catalogue.entries.cache_clear()
+
+
+def test_an_installed_part_that_cannot_be_imported_is_named(monkeypatch):
+    point = EntryPoint("theirs", "no_such_package:Flip", "fedwinnow.flips")
+    monkeypatch.setattr(catalogue, "entry_points", lambda group: [point])
+    with pytest.raises(UsageError, match=r"installed flip 'theirs' \(no_such_package:Flip\) cannot be imported"):
+        catalogue.entries.__wrapped__("flips")
+
+
+@pytest.mark.parametrize("written", ["option(0.5)", "option(0.5, sentence='The share.')", "option()"])
+def test_an_option_without_a_sentence_is_explained_with_its_line(tmp_path, written):
+    path = tmp_path / "mine.py"
+    path.write_text(f"class Mine(Method):\n    name = 'mine'\n    keep: float = {written}\n")
+    with pytest.raises(UsageError, match=r"mine\.py.*line 3: an option is written option\(default"):
+        catalogue.in_file("methods", path)
+
+
+def test_a_fact_that_is_no_value_is_no_fact(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("class Mine(Method):\n    name = 'mine'\n    facts = {[]: 1}\n")
+    assert "facts" not in catalogue.in_file("methods", path).facts

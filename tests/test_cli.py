@@ -294,3 +294,14 @@ def test_too_little_memory_is_told_in_words(call, monkeypatch):
     code, _, err = call("scene", "make")
     assert code == 4
     assert "7 TiB" in err
+
+
+def test_a_warning_is_one_line_and_the_work_goes_on(call, tmp_path):
+    rows = "".join(f"{row},{'ab'[row % 2]},{('North', 'north')[row % 2]}\n" for row in range(40))
+    (tmp_path / "sites.csv").write_text("number,label,hospital\n" + rows)
+    data = ["--data", "csv:path=sites.csv,label=label,site=hospital", "--partition", "column"]
+    code, _, err = call("scene", "make", *data, "--quiet")
+    assert code == 0
+    assert err.startswith("warning: sites: these sites differ only in capitals")
+    assert "'North' and 'north'" in err
+    assert len(err.splitlines()) == 1

@@ -165,3 +165,8 @@ def test_a_set_up_of_a_paper_with_two_changes_is_changed_in_two_places():
         Run, "run", ["--config", "feddiv/cifar10", "--rounds", "5", "--method", "feddiv:preset=code"]
     ).experiment()
     assert other == replace(usual, rounds=5, method=f"{usual.method},preset=code")
+
+
+def test_a_key_in_two_spellings_is_refused(file):
+    with pytest.raises(UsageError, match=r"file\.toml: batch_size is given twice"):
+        read_config(file("batch-size = 3\nbatch_size = 4"), Run)

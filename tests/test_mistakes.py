@@ -93,6 +93,7 @@ run --backend prcesses --out new | 2 | Did you mean 'processes'?
 run --backend processes:workers=0 --out new | 2 | workers=1 or more
 run --device cuda --out new | 2 | 'cuda' was given as --device ... cpu ... fedwinnow doctor
 run --device gpu --out new | 2 | this machine has: cpu
+run --mixed-precision --device cpu --out new | 2 | --mixed-precision ... cpu ... CUDA device
 run --track tensorbord --out new | 2 | Did you mean 'tensorboard'?
 run --track mlflow --out new | 2 | pip install 'fedwinnow[mlflow]'
 run --data huggingface:dataset=a,label=b --out new | 2 | pip install 'fedwinnow[huggingface]'
@@ -118,6 +119,8 @@ run --data csv:path=homeless.csv,label=diagnosis,site=hospital --out new | 3 | r
 run --data csv:path=latin.csv,label=diagnosis --out new | 3 | line 2: not UTF-8
 run {TABLE},image=age --out new | 3 | row 1 (line 2) ... there is no file 20
 run {TABLE} --model resnet18 --clients 3 --out new | 2 | was given rows; allowed: images ... mlp
+run {TABLE} --views flip --clients 3 --out new | 2 | --views flip ... samples are rows ... Leave it out
+run {TABLE},length=9 --clients 3 --out new | 2 | length=9 ... without text=
 run --data bare --out new | 3 | one folder per class
 run --data photos-one --out new | 3 | at least two classes
 run --data photos-broken --out new | 3 | cat/3.png: not a readable image ... Replace or remove it

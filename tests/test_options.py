@@ -155,3 +155,24 @@ def test_none_may_be_a_word_of_its_own():
     chosen = build("part", Choosy, {"mode": "none"})
     assert chosen.mode == "none"
     assert str(chosen) == "choosy:mode=none"
+
+
+@pytest.mark.parametrize(("key", "value"), [("mode", "fats"), ("step", 2), ("count", 2.5), ("deep", "perhaps")])
+def test_a_part_made_in_python_is_checked_as_well(key, value):
+    with pytest.raises(UsageError, match=f"sample: {key}"):
+        Sample(**{key: value})
+
+
+def test_texts_in_python_are_read_as_on_the_command_line():
+    assert Sample(path="a/b", count="4", step="-1", deep="yes") == made("sample:path=a/b,count=4,step=-1,deep=true")
+
+
+@pytest.mark.parametrize("share", [1 / 3, 0.1 + 0.2, 1e-17, 0.1, 1e22])
+def test_no_digit_of_a_number_is_lost(share):
+    assert made(str(Sample(share=share))).share == share
+
+
+@pytest.mark.skipif(Path("a\\b").name == "b", reason="here a backslash is no letter of a file's name")
+def test_a_backslash_may_be_a_letter_of_a_name():
+    part = Sample(path=Path("a\\b"))
+    assert made(str(part)) == part

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import fedwinnow
+from fedwinnow.api import default_folder
 from fedwinnow.auditing.python import TRAINING
 from fedwinnow.auditing.start import settings_for
 from fedwinnow.cli import main
@@ -194,3 +195,8 @@ def test_a_type_checker_sees_the_types(tmp_path: Path) -> None:
     assert 'Unexpected keyword argument "rouds"' in said
     assert 'Unexpected keyword argument "treshold"' in said
     assert 'Argument "rounds" to "run" has incompatible type "str"' in said
+
+
+def test_the_run_folder_is_named_after_the_data_or_the_scene() -> None:
+    assert default_folder(Experiment(method="fedprox:mu=1", seed=3)) == Path("runs/fedprox-mu-1-digits-3")
+    assert default_folder(Experiment(scene="scenes/mine")) == Path("runs/fedavg-mine-0")

@@ -87,7 +87,8 @@ def run(
 
 
 def default_folder(experiment: Experiment) -> Path:
-    """runs/<method>-<data>-<seed>."""
-    parts = (str(experiment.method), str(getattr(experiment.data, "name", experiment.data)))
+    """runs/<method>-<data>-<seed>, with the folder of a saved scene in the place of the data."""
+    scene, data = experiment.scene, getattr(experiment.data, "name", experiment.data)
+    parts = (str(experiment.method), str(data) if scene is None else Path(scene).absolute().name)
     words = [re.sub(r"[^A-Za-z0-9]+", "-", part).strip("-") for part in parts]
     return Path("runs") / "-".join([*words, str(experiment.seed)])

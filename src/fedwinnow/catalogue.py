@@ -44,7 +44,6 @@ BASES = {
     "judgements": "federation/judgement.py",
 }
 
-
 DESCRIBED = ("symbol", "source", "presets")  # what the catalogue shows of an option besides default and sentence
 
 
@@ -110,7 +109,7 @@ def in_file(family: str, path: Path) -> Entry:
     try:
         known = list(read_files(family, own_files(family) | {path: str(path)}))
     except (SyntaxError, ValueError, RecursionError) as problem:
-        raise UsageError(f"{kind} {path}: the file is not Python: {problem}.") from None
+        raise UsageError(f"{kind} {path}: the file is not Python that a part can be read from: {problem}.") from None
     found = [entry for entry in known if entry.module == str(path)]
     if len(found) != 1:
         names = ", ".join(entry.class_name for entry in found) or "none"
@@ -147,8 +146,14 @@ def split(family: str, spec: str | dict[str, Any]) -> tuple[str, dict[str, Any]]
 
 def from_entry_point(family: str, point: EntryPoint) -> Entry:
     """A third party's part; its module is imported, because only then is its place known for certain."""
-    part = point.load()
-    origin = sys.modules[part.__module__].__file__
+    try:
+        part = point.load()
+        origin = sys.modules[part.__module__].__file__
+    except Exception as problem:  # whatever somebody else's package does when it is imported
+        raise UsageError(
+            f"the installed {FAMILIES[family][0]} '{point.name}' ({point.value}) cannot be imported: "
+            f"{type(problem).__name__}: {problem}. Repair or uninstall the package that brings it."
+        ) from problem
     known = read_files(family, own_files(family) | {Path(str(origin)): part.__module__})
     matching = [entry for entry in known if (entry.module, entry.class_name) == (part.__module__, part.__name__)]
     if not matching:
@@ -243,7 +248,7 @@ def evaluate(value: ast.expr, classes: Classes) -> Any:
         return None if None in pieces else {key: item for piece in pieces for key, item in piece.items()}
     try:
         return ast.literal_eval(value)
-    except ValueError:
+    except (ValueError, TypeError):
         return None
 
 
@@ -265,7 +270,9 @@ def option_text(statement: ast.AnnAssign) -> OptionText | None:
     call = statement.value
     if not isinstance(call, ast.Call) or not is_option(call):
         return None
-    default, sentence = (ast.unparse(call.args[0]), ast.literal_eval(call.args[1]))
+    if len(call.args) != 2:
+        raise ValueError(f'line {call.lineno}: an option is written option(default, "Sentence.", ...)')
+    default, sentence = ast.unparse(call.args[0]), ast.literal_eval(call.args[1])
     extra = {word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg in DESCRIBED}
     assert isinstance(statement.target, ast.Name)
     return OptionText(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import json
 import os
 import sys
-from typing import Protocol
+import warnings
+from collections.abc import Iterator
+from typing import Any, Protocol
 
-from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError, unknown
+from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, RunError, UsageError, unknown
 from fedwinnow.version import __version__
 
 # command -> (module and class, one line for the overview). The modules are imported only when needed.
@@ -70,7 +73,8 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     speak_any_letter()
     try:
-        code = dispatch(words)
+        with plain_warnings():
+            code = dispatch(words)
         sys.stdout.flush()
     except FedwinnowError as problem:
         code = report(problem, as_json="--json" in words)
@@ -91,6 +95,22 @@ def speak_any_letter() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+@contextlib.contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Our own warnings as a line on stderr, without the place in our source that Python would name."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, FedwinnowWarning):
+                print(f"warning: {message}", file=sys.stderr)
+            else:
+                usual(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def explain_refusal(refusal: OSError | MemoryError) -> FedwinnowError:

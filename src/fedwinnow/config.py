@@ -82,6 +82,8 @@ def read_config(path: Path, command_class: type[Any]) -> dict[str, Any]:
         name = key.replace("-", "_")
         if name not in hints:
             raise unknown(f"key in {path}:", key, hints)
+        if name in values:
+            raise UsageError(f"{path}: {name} is given twice, with - and with _; allowed: once.")
         refuse_endless(path, key, raw)
         if typing.get_origin(hints[name]) is tuple:
             values[name] = as_list(path, key, raw, typing.get_args(hints[name])[0])

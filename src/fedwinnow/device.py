@@ -13,19 +13,25 @@ if TYPE_CHECKING:
 VARIABLE = "FEDWINNOW_DEVICE"
 
 
-def choose_device(name: str | None = None) -> torch.device:
-    """The device of this name, else of the environment variable FEDWINNOW_DEVICE, else the fastest there is."""
+def choose_device(name: str | None = None, *, mixed_precision: bool = False) -> torch.device:
+    """The device of this name, else of the environment variable FEDWINNOW_DEVICE, else the fastest there is.
+
+    Mixed precision is refused where the device is none for it: it would change nothing.
+    """
     import torch
 
     present = devices_present()
     asked, by = (name, "as --device") if name else (os.environ.get(VARIABLE), f"by {VARIABLE}")
-    if not asked or asked.strip().lower() == "auto":
-        return torch.device(present[0])
-    wanted = asked.strip().lower()
+    wanted = present[0] if not asked or asked.strip().lower() == "auto" else asked.strip().lower()
     if wanted not in present:
         raise UsageError(
             f"'{asked}' was given {by}; this machine has: {', '.join(present)} (or auto). Leave it out to take the "
             "fastest; `fedwinnow doctor` says what torch can see."
+        )
+    if mixed_precision and not wanted.startswith("cuda"):
+        raise UsageError(
+            f"--mixed-precision was given, and the device is {wanted}; allowed: with a CUDA device only. Leave it out, "
+            f"or use another device; this machine has: {', '.join(present)}."
         )
     return torch.device(wanted)
 

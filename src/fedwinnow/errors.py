@@ -30,6 +30,10 @@ class RunError(FedwinnowError):
     exit_code = 4
 
 
+class FedwinnowWarning(UserWarning):
+    """Something that a user should know although the work goes on; the command line prints its text alone."""
+
+
 def unknown(what: str, given: str, allowed: Iterable[str]) -> UsageError:
     """An unknown name: say it, guess what was meant, list what is allowed."""
     names = sorted(allowed)

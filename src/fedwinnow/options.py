@@ -10,6 +10,7 @@ import dataclasses
 import math
 import types
 import typing
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
@@ -63,8 +64,14 @@ class Part:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            if getattr(self, field.name) is None and field.metadata.get("presets"):
+            value = getattr(self, field.name)
+            if value is None and field.metadata.get("presets"):
                 object.__setattr__(self, field.name, self.by_preset(field))
+            elif "sentence" in field.metadata:
+                hint = hints_of(type(self))[field.name]  # type: ignore[arg-type]  # mypy takes no class for hashable
+                typed = convert(f"{self.name}: {field.name}", value, hint)
+                if isinstance(value, str | bool):  # a text in Python means what it means on the command line
+                    object.__setattr__(self, field.name, typed)
             check_bounds(self.name, field, getattr(self, field.name))
 
     def by_preset(self, field: dataclasses.Field[Any]) -> Any:
@@ -83,6 +90,12 @@ class Part:
 
 
 AnyPart = TypeVar("AnyPart", bound=Part)
+
+
+@cache
+def hints_of(part: type[Part]) -> dict[str, Any]:
+    """The types of a part's fields."""
+    return typing.get_type_hints(part)
 
 
 def check_bounds(part: str, field: dataclasses.Field[Any], value: Any) -> None:
@@ -109,7 +122,7 @@ def check_bounds(part: str, field: dataclasses.Field[Any], value: Any) -> None:
 def build(kind: str, part: type[AnyPart], values: dict[str, Any]) -> AnyPart:
     """Make a part from raw values (texts from a command line, or typed values from TOML or Python)."""
     fields = {field.name: field for field in dataclasses.fields(part)}
-    hints = typing.get_type_hints(part)
+    hints = hints_of(part)  # type: ignore[arg-type]  # mypy takes no class for hashable
     ready = {}
     for key, raw in values.items():
         if key not in fields:
@@ -258,8 +271,9 @@ def format_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return f"{value:.12g}"
-    text = str(value).replace("\\", "/") if isinstance(value, Path) else str(value)
+        short = f"{value:.12g}"
+        return short if float(short) == value else repr(float(value))
+    text = value.as_posix() if isinstance(value, Path) else str(value)
     if "," in text or text != text.strip() or text[:1] in ("'", '"'):
         return f"'{text}'" if '"' in text else f'"{text}"'
     return "none" if value is None else text

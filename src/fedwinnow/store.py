@@ -6,10 +6,12 @@ import contextlib
 import json
 import os
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tomli_w
 import torch
 from safetensors import SafetensorError, safe_open
@@ -83,8 +85,6 @@ class RunFolder:
 
     def differences(self, config: dict[str, Any]) -> list[str]:
         """The keys in which the folder's config differs from this one, with both values."""
-        import tomllib
-
         try:
             found = flatten(tomllib.loads((self.path / "config.toml").read_text(encoding="utf-8")))
         except (OSError, ValueError) as problem:
@@ -161,8 +161,6 @@ class RunFolder:
 
     def write_arrays(self, name: str, **arrays: Any) -> None:
         """A file of arrays."""
-        import numpy as np
-
         with guarded(self.path), replacing(self.path / name) as stream:
             np.savez_compressed(stream, allow_pickle=False, **arrays)
 

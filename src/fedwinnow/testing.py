@@ -15,11 +15,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from fedwinnow.api import run
 from fedwinnow.backends.serial import Serial
 from fedwinnow.data.dataset import Dataset, Resident, Samples
 from fedwinnow.errors import RunError
+from fedwinnow.experiment.play import Watcher
 from fedwinnow.experiment.result import Result
 from fedwinnow.methods.find import find_method
 
@@ -110,8 +112,6 @@ class MethodTester:
         class Interrupt(BaseException):
             pass
 
-        from fedwinnow.experiment.play import Watcher
-
         class Stop(Watcher):
             def round(self, row: dict[str, Any]) -> None:
                 if row["round"] == 2:
@@ -158,8 +158,6 @@ class MethodTester:
             self.play(tmp_path, clients=1, participation=1.0, optimizer="sgd:lr=1e30")
 
     def test_the_model_is_made_of_numbers(self, tmp_path: Path) -> None:
-        from safetensors.torch import load_file
-
         state = load_file(self.play(tmp_path).folder / "state.safetensors")
         assert any(name.startswith("model.") for name in state)
         assert all(bool(torch.isfinite(value.double()).all()) for name, value in state.items() if "model." in name)

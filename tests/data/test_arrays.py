@@ -10,7 +10,7 @@ import pytest
 
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.load import load
-from fedwinnow.errors import DataError
+from fedwinnow.errors import DataError, UsageError
 
 ROWS = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])
 IMAGES = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)
@@ -166,3 +166,11 @@ def test_missing_arrays_are_named(tmp_path):
     np.savez(path, x=ROWS)
     with pytest.raises(DataError, match="no array 'y'"):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"), [({"kind": "image"}, "Did you mean 'images'"), ({"vocabulary": 9}, "x holds rows")]
+)
+def test_wrong_use_of_kinds(more, words):
+    with pytest.raises(UsageError, match=words):
+        from_arrays(ROWS, [0, 1, 0], **more)

@@ -163,7 +163,13 @@ def test_incomplete_and_broken_files(data_folder: Path) -> None:
 
 def test_python_batch_without_labels(data_folder: Path) -> None:
     folder = write_folder(data_folder, 100, "python")
-    for wrong in ({"data": PIXELS[:1]}, {"data": PIXELS[:2], "fine_labels": [0]}, [1]):
+    for wrong in (
+        {"data": PIXELS[:1]},
+        {"data": PIXELS[:2], "fine_labels": [0]},
+        {"data": PIXELS[:1], "fine_labels": 0},
+        [1],
+        1,
+    ):
         (folder / "train").write_bytes(pickle.dumps(wrong, protocol=2))
         with pytest.raises(DataError, match=r"\(train\)"):
             source("cifar100").load()
@@ -236,5 +242,5 @@ def test_human_labels_without_a_column(data_folder: Path) -> None:
     with pytest.raises(DataError, match=r"cifar10n\.npz has no 'aggre'; it has clean"):
         source("cifar10n").load()
     (data_folder / "cifar10n.npz").write_bytes(b"no archive")
-    with pytest.raises(DataError, match=r"cifar10n\.npz is no \.npz file"):
+    with pytest.raises(DataError, match=r"cifar10n\.npz: not readable as an \.npz file"):
         source("cifar10n").load()

@@ -292,6 +292,14 @@ def test_wrong_use(write, options):
         load(f"csv:path={write(PLAIN)},label=label,{options}")
 
 
+@pytest.mark.parametrize(
+    ("option", "role"), [("size=8", "image"), ("lazy=true", "image"), ("length=9", "text"), ("vocabulary=50", "text")]
+)
+def test_an_option_that_would_do_nothing_is_refused(write, option, role):
+    with pytest.raises(UsageError, match=f"{option} was given without {role}="):
+        load(f"csv:path={write(PLAIN)},label=label,{option}")
+
+
 @settings(max_examples=200)
 @given(st.text(alphabet='a1,;\t"\n\r .-eNA\u2028_', max_size=80))
 def test_any_text_either_loads_or_is_refused(tmp_path_factory, text):

@@ -83,6 +83,29 @@ def test_images(monkeypatch):
     assert not dataset.labels_trusted
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_an_image_that_is_not_there_is_named(monkeypatch, place):
+    pictures = [pillow.new("L", (4, 3)), pillow.new("L", (4, 3))]
+    pictures[place] = None
+    split = Split({"image": Image(), "label": ClassLabel("cat", "dog")}, image=pictures, label=[1, 0])
+    given_splits(monkeypatch, {"train": split})
+    with pytest.raises(DataError, match=rf"row {place + 1} \(index {place}\) has no image"):
+        load("huggingface:dataset=some/pets")
+
+
+def test_a_split_without_images(monkeypatch):
+    given_splits(
+        monkeypatch, {"train": Split({"image": Image(), "label": ClassLabel("cat", "dog")}, image=[], label=[])}
+    )
+    with pytest.raises(DataError, match="has no sample"):
+        load("huggingface:dataset=some/pets")
+
+
+def test_images_and_texts_exclude_each_other():
+    with pytest.raises(UsageError, match="image=a and text=b exclude each other"):
+        load("huggingface:dataset=d,image=a,text=b")
+
+
 def test_texts_and_numbers(monkeypatch):
     features = {"t": Value("string"), "n": Value("float32"), "label": Value("string")}
     given_splits(monkeypatch, {"train": Split(features, t=["x y", None], n=[0.5, 1.5], label=["p", "q"])})

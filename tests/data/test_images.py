@@ -32,6 +32,7 @@ def folder(tmp_path: Path) -> Path:
     picture(tmp_path / "set" / "dog" / "deep" / "x.JPG", number=9)
     (tmp_path / "set" / "dog" / "notes.txt").write_text("no image")
     (tmp_path / "set" / ".hidden").mkdir()
+    picture(tmp_path / "set" / "dog" / ".ipynb_checkpoints" / "1-checkpoint.png")
     return tmp_path / "set"
 
 

@@ -89,6 +89,9 @@ def test_clothing_that_is_not_whole(data_folder: Path) -> None:
     (root / "images/0/1.jpg").unlink()
     with pytest.raises(DataError, match=r"1\.jpg is missing: the lists are there, but not the photographs"):
         source("clothing1m").load()
+    (root / "noisy_train_key_list.txt").write_text("\n")
+    with pytest.raises(DataError, match=r"noisy_train_key_list\.txt names no photograph"):
+        source("clothing1m").load()
     (root / "clean_label_kv.txt").unlink()
     (line,) = source("clothing1m").missing()
     assert line.startswith("clean_label_kv.txt: not in ")

@@ -51,3 +51,16 @@ def test_a_card_too_many_and_where_the_name_came_from(machine, monkeypatch) -> N
         UsageError, match="'cuda:2' was given by FEDWINNOW_DEVICE; this machine has: cuda, cuda:0, cuda:1"
     ):
         choose_device()
+
+
+@pytest.mark.parametrize(("cards", "apple", "name"), [(0, False, None), (0, True, None), (1, False, "cpu")])
+def test_mixed_precision_wants_a_cuda_device(machine, cards: int, apple: bool, name: str | None) -> None:
+    machine(cards, apple)
+    with pytest.raises(UsageError, match=r"--mixed-precision was given.*allowed: with a CUDA device"):
+        choose_device(name, mixed_precision=True)
+
+
+def test_mixed_precision_on_a_cuda_device(machine) -> None:
+    machine(cards=2)
+    assert choose_device(mixed_precision=True) == torch.device("cuda")
+    assert choose_device("cuda:1", mixed_precision=True) == torch.device("cuda:1")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from fedwinnow.data.dataset import Dataset, Resident, Samples
+from fedwinnow.errors import UsageError
 from fedwinnow.scene.flips.instance import Annotated, Instance
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.noise import Wrong
@@ -64,3 +66,12 @@ def test_doubt_decides_who_is_chosen():
     keys = Instance().keys(ground, luck)
     # Samples 0 and 3 have the true class a, of which the annotator is certain: they come last.
     assert set(np.argsort(keys)[-2:].tolist()) == {0, 3}
+
+
+def test_an_annotator_that_did_not_learn_is_no_annotator(monkeypatch):
+    def diverged(ground, mine, *_, **__):
+        return np.full((mine.stop - mine.start, ground.classes), np.nan)
+
+    monkeypatch.setattr("fedwinnow.scene.annotators.train_and_ask", diverged)
+    with pytest.raises(UsageError, match=r"annotator of client 0 did not learn.*smaller lr"):
+        Scene.make(blobs(60), clients=2, noise="constant:rate=0.5,flip=instance", test=0)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedwinnow.data.dataset import Dataset, Resident, Samples
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
 from fedwinnow.scene.files import export_scene, import_scene
 from fedwinnow.scene.scene import Scene
 
@@ -121,6 +121,26 @@ def test_a_scene_that_names_its_data_loads_it_again(tmp_path):
     assert (again.site(1).features.take(np.arange(5)) == scene.site(1).features.take(np.arange(5))).all()
 
 
+def test_data_from_memory_must_be_handed_over_again(tmp_path):
+    make().save(tmp_path)
+    with pytest.raises(DataError, match=r"data in memory \(toy\).*scene\.attach"):
+        _ = Scene.load(tmp_path).dataset
+
+
+def test_any_byte_of_the_arrays_may_be_wrong(tmp_path):
+    scene = make()
+    scene.save(tmp_path)
+    whole = (tmp_path / "scene.npz").read_bytes()
+    refused = 0
+    for place in range(0, len(whole), 5):
+        (tmp_path / "scene.npz").write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
+        try:
+            assert Scene.load(tmp_path).hash == scene.hash  # the byte meant nothing, such as a date
+        except DataError:
+            refused += 1
+    assert refused > len(whole) / 10
+
+
 def test_other_data_is_refused(tmp_path):
     make().save(tmp_path)
     with pytest.raises(DataError, match="other data"):
@@ -205,6 +225,21 @@ def test_sites_carry_the_names_of_the_data():
     assert scene.site_names == ("north", "south")
     assert scene.site(0).name == "north"
     assert len(scene.site(1)) == 100
+
+
+def test_sites_that_look_alike_stay_apart_with_a_warning():
+    data = toy(sites=np.array(["North", "north", " North ", "south"] * 50))
+    with pytest.warns(FedwinnowWarning, match="' North ' and 'North' and 'north'") as told:
+        scene = Scene.make(data, partition="column")
+    assert scene.site_names == (" North ", "North", "north", "south")
+    assert len(told) == 1
+    assert "south" not in str(told[0].message)
+
+
+@pytest.mark.parametrize(("sites", "partition"), [(["north", "south"], "column"), (["North", "north"], "iid")])
+def test_sites_that_differ_or_are_not_used_need_no_warning(recwarn, sites, partition):
+    Scene.make(toy(sites=np.array(sites * 100)), partition=partition)
+    assert not recwarn.list
 
 
 def test_clients_are_counted_from_zero():

@@ -17,7 +17,7 @@ class Flags:
     json: bool = False
     """Print one JSON value for machines instead of text."""
     quiet: bool = False
-    """Print nothing but errors."""
+    """Print nothing but warnings and errors."""
 
     def console(self) -> Console:
         """Where text for people goes; nowhere when it is not wanted."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedwinnow.data.dataset import Dataset, Kind, Labels, Resident, Samples
 from fedwinnow.data.images import channel_statistics
 from fedwinnow.data.labels import class_names_of, class_numbers, name_some
-from fedwinnow.errors import DataError
+from fedwinnow.errors import DataError, UsageError, unknown
 
 AskedKind = Literal["auto", "images", "rows", "tokens"]
 
@@ -40,6 +40,8 @@ def from_arrays(
         raise DataError(f"{name}: x_test and y_test go together; only one of them was given.")
     array, given = to_array(name, "x", x), to_array(name, "y", y)
     found = kind_of(name, array, kind)
+    if vocabulary is not None and found != "tokens":
+        raise UsageError(f"{name}: vocabulary={vocabulary} was given, but x holds {found}; allowed: with kind=tokens.")
     names = names_of(name, given, class_names)
     indexed = class_names is not None
     train = Samples(
@@ -93,6 +95,8 @@ def kind_of(name: str, array: NDArray[Any], asked: AskedKind) -> Kind:
         raise DataError(f"{name}: x holds texts; allowed: numbers. Use a CSV file with text=... for texts.")
     if len(array) == 0 or 0 in array.shape:
         raise DataError(f"{name}: x has the shape {array.shape}, so there is no sample in it.")
+    if asked not in get_args(AskedKind):
+        raise unknown("kind of samples", asked, get_args(AskedKind))
     if asked != "auto":
         return asked
     if array.ndim == 2:

@@ -84,13 +84,15 @@ def read_records(layout: Layout, raw: bytes, where: str) -> tuple[Pixels, Pixels
 def read_batch(layout: Layout, raw: bytes, where: str) -> tuple[Pixels, Pixels]:
     """Images and labels of a file of the Python version."""
     batch = read_pickle(raw, where)
-    keys = {key.decode("latin-1") if isinstance(key, bytes) else key: key for key in batch if isinstance(batch, dict)}
+    content = batch if isinstance(batch, dict) else {}
+    keys = {key.decode("latin-1") if isinstance(key, bytes) else key: key for key in content}
     if "data" not in keys or layout.label_key not in keys:
         raise DataError(f"{where}: no 'data' and '{layout.label_key}' in it, so it is no batch of {layout.name}.")
-    pixels, labels = np.asarray(batch[keys["data"]]), np.asarray(batch[keys[layout.label_key]])
-    if pixels.dtype != np.uint8 or pixels.shape != (len(labels), PIXELS) or labels.dtype.kind not in "iu":
+    pixels, labels = np.asarray(content[keys["data"]]), np.asarray(content[keys[layout.label_key]])
+    fits = labels.ndim == 1 and labels.dtype.kind in "iu" and pixels.shape == (labels.size, PIXELS)
+    if not fits or pixels.dtype != np.uint8:
         raise DataError(
-            f"{where}: {len(labels)} labels and pixels of shape {pixels.shape}; needed: {PIXELS} bytes each."
+            f"{where}: {labels.size} labels and pixels of shape {pixels.shape}; needed: {PIXELS} bytes each."
         )
     return as_images(pixels), labels.astype(np.uint8)
 
@@ -100,7 +102,7 @@ def read_pack(path: Path) -> Arrays:
     try:
         with zipfile.ZipFile(path) as archive:
             return {name: array for part in ("train", "test") for name, array in read_pack_part(archive, part).items()}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as problem:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as problem:
         raise DataError(f"{path} is no lossless WebP pack of CIFAR-10, or it is broken ({problem}).") from problem
 
 

@@ -146,7 +146,8 @@ def check(dataset: Dataset) -> None:
         names = ", ".join(dataset.class_names) or "none"
         raise DataError(f"{dataset.name}: a classifier needs at least two classes; found: {names}.")
     if len(set(dataset.class_names)) < len(dataset.class_names):
-        raise DataError(f"{dataset.name}: two classes have the same name.")
+        twice = next(name for name in dataset.class_names if dataset.class_names.count(name) > 1)
+        raise DataError(f"{dataset.name}: two classes have the same name: '{twice}'.")
     for part, samples in (("training", dataset.train), ("test", dataset.test)):
         if samples is not None:
             check_samples(f"{dataset.name} ({part} part)", samples, dataset.classes)
@@ -170,9 +171,12 @@ def check_samples(where: str, samples: Samples, classes: int) -> None:
     for name, labels in {"label": samples.labels, "true label": samples.true, **samples.human}.items():
         if labels is not None and len(bad := np.flatnonzero((labels < 0) | (labels >= classes))):
             raise DataError(
-                f"{where}: row {bad[0]} has the {name} {labels[bad[0]]}; allowed: 0 to {classes - 1}, a class each."
+                f"{where}: row {bad[0] + 1} (index {bad[0]}) has the {name} {labels[bad[0]]}; "
+                f"allowed: 0 to {classes - 1}, a class each."
             )
     unique, first = np.unique(samples.ids, return_index=True)
     if len(unique) < count:
         second = int(np.setdiff1d(np.arange(count), first)[0])
-        raise DataError(f"{where}: the id '{samples.ids[second]}' appears twice (again at row {second}).")
+        raise DataError(
+            f"{where}: the id '{samples.ids[second]}' appears twice, again in row {second + 1} (index {second})."
+        )

@@ -61,18 +61,19 @@ def read_csv(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str
 
 
 def photographs(
+    where: Path,
     paths: list[Path],
     names: list[str],
     labels: NDArray[np.int64],
     size: int,
     true: NDArray[np.int64] | None = None,
 ) -> Samples:
-    """Samples over photographs, which are decoded when they are needed."""
+    """Samples over the photographs that the list `where` names, which are decoded when they are needed."""
     from fedwinnow.data.images import load_images
 
     if not paths:
-        raise DataError("the list names no photograph of the classes that were asked for.")
+        raise DataError(f"{where} names no photograph of the classes that were asked for.")
     if not paths[0].is_file():
-        raise DataError(f"{paths[0]} is missing: the lists are there, but not the photographs they name.")
+        raise DataError(f"{paths[0]} is missing: the lists are there, but not the photographs that {where} names.")
     features: Features = load_images(paths, size, "auto", names, channels=3)
     return Samples(features, labels, np.array(names), true=true)

@@ -47,9 +47,8 @@ def understood(spec: str | Path | dict[str, Any] | Source) -> str | dict[str, An
             f"{path}: not a folder and no file that ends in {endings}. Name its source, for example "
             f"csv:path={path},label=COLUMN (see `fedwinnow data`)."
         )
-    name = spec.partition(":")[0].strip()
-    if ":" not in spec and name not in catalogue.entries("data"):
-        raise unknown_data(name)
+    if ":" not in spec:
+        raise unknown_data(spec.strip())
     return spec
 
 

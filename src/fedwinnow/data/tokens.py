@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 WORD = re.compile(r"\w+")
-PADDING = 0
+PADDING = 0  # the token id that fills a short text up
 
 
 def token_ids(texts: Sequence[str], length: int, vocabulary: int) -> NDArray[np.int32]:

@@ -107,7 +107,10 @@ class Player:
     def __init__(self, stage: Stage, folder: RunFolder, manner: Manner, watchers: tuple[Watcher, ...]) -> None:
         self.stage, self.folder, self.manner, self.watchers = stage, folder, manner, watchers
         experiment = stage.experiment
-        setup = setup_of(experiment, str(choose_device(manner.device)), manner.judgement)
+        # Over a network every site has a device of its own, and looks at it itself.
+        halved = experiment.mixed_precision and manner.reach is None
+        device = choose_device(manner.device, mixed_precision=halved)
+        setup = setup_of(experiment, str(device), manner.judgement)
         on_server = dataclasses.replace(setup, device="cpu")
         model = new_model(stage.sites.shape, on_server)
         self.server = Server(
@@ -128,14 +131,13 @@ class Player:
         self.done = 0
         self.unsaved: Checkpoint | None = None  # the last whole round, where it is not on disk yet
         memory = Memory(folder.memory)
-        ledger = Ledger(stage.method.exposes)
         host = Host(stage.sites, stage.judged, stage.parts, stage.method, setup, memory)
         self.federation = Federation(
             stage.method,
             self.server,
             make_backend(manner.backend, host) if manner.reach is None else manner.reach(host),
             memory,
-            ledger,
+            Ledger(stage.method.exposes),
             stage.site_names,
             manner.faults,
         )

@@ -40,6 +40,10 @@ class Stage:
     aside: SetAside
     simulated: bool = True  # False where sites are real: what they hold is not here, and nobody may ask about samples
 
+    def __post_init__(self) -> None:
+        if self.experiment.views != "none":
+            self.sites.shape.need_images(f"--views {self.experiment.views}")
+
 
 def prepare(experiment: Experiment, scene: Scene | None = None) -> Stage:
     """Build the stage; everything in it follows from the experiment, or from another scene in its place."""

@@ -141,7 +141,5 @@ def quality_errors(quality: Values, realised: Values) -> dict[str, Figure]:
 
     A negative correlation says that the ranking is backwards: good clients are held for bad ones.
     """
-    quality, true = np.asarray(quality, np.float64), 1 - np.asarray(realised, np.float64)
-    known = np.isfinite(quality) & np.isfinite(true)
-    quality, true = quality[known], true[known]
-    return {"pearson": pearson(quality, true), "mse": share(np.square(quality - true).sum(), len(quality))}
+    errors = rate_errors(quality, 1 - np.asarray(realised, np.float64))
+    return {name: errors[name] for name in ("pearson", "mse")}

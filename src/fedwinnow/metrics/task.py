@@ -22,7 +22,7 @@ def task_scores(predicted: Values, labels: Values, classes: int, top5: Values | 
     predicted, labels = np.asarray(predicted, np.int64), np.asarray(labels, np.int64)
     confusion = np.bincount(labels * classes + predicted, minlength=classes * classes).reshape(classes, classes)
     right, present, called = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
-    recall = [share(hit, number_of) for hit, number_of in zip(right, present, strict=True)]
+    recall = [share(hit, every) for hit, every in zip(right, present, strict=True)]
     f1 = [share(2 * hit, both) for hit, both in zip(right, present + called, strict=True)]
     return {
         "accuracy": share(int(right.sum()), len(labels)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedwinnow.data.dataset import Dataset, Kind
-from fedwinnow.errors import DataError
+from fedwinnow.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +54,13 @@ class Shape:
     def smaller_side(self) -> int:
         """The shorter of an image's height and width: what limits how often it can be halved."""
         return min(self.sample_shape[:2])
+
+    def need_images(self, setting: str) -> None:
+        """Refuse a setting that does nothing for other samples."""
+        if self.kind != "images":
+            raise UsageError(
+                f"{setting} was given, but the samples are {self.kind}; allowed: with images. Leave it out."
+            )
 
     def example(self, count: int = 2) -> torch.Tensor:
         """A batch of zeros as a module sees it: to try a module out before any data is read."""

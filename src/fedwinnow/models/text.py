@@ -8,12 +8,11 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from fedwinnow.data.tokens import PADDING
 from fedwinnow.errors import DataError
 from fedwinnow.models.model import Model
 from fedwinnow.models.shape import Shape
 from fedwinnow.options import option
-
-PADDING = 0  # the token id that fills a short text up
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from fedwinnow.errors import DataError
+from fedwinnow.errors import DataError, FedwinnowWarning
 
 # What batch normalisation counts besides its parameters; a module that keeps no running averages has no place for it.
 COUNTED = ("running_mean", "running_var", "num_batches_tracked")
@@ -30,6 +30,7 @@ def load_weights(module: nn.Module, path: Path, head: str) -> None:
         warnings.warn(
             f"{path}: the head ({', '.join(heads)}) keeps its initial values, because the file {given} and the data "
             f"has {classes} classes.",
+            FedwinnowWarning,
             stacklevel=2,
         )
         wanted = {key: value for key, value in wanted.items() if key not in heads}

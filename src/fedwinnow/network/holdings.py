@@ -60,7 +60,8 @@ class SceneShare:
                 f"Copy the coordinator's scene folder."
             )
         stage: Stage = prepare(experiment_of(run, scene=self.folder), self.scene)
-        setup = setup_of(stage.experiment, str(choose_device(self.device)))
+        device = choose_device(self.device, mixed_precision=stage.experiment.mixed_precision)
+        setup = setup_of(stage.experiment, str(device))
         return Host(stage.sites, stage.judged, stage.parts, stage.method, setup, memory)
 
     def finish(self, name: str, run: dict[str, Any], verdict: Answer, folder: Path) -> None:
@@ -97,7 +98,8 @@ class OwnData:
         sites = Sites(
             self.dataset.train.features, holdings, given, shape_of(task), tuple(task["mean"]), tuple(task["std"])
         )
-        setup = setup_of(experiment, str(choose_device(self.device)))
+        device = choose_device(self.device, mixed_precision=experiment.mixed_precision)
+        setup = setup_of(experiment, str(device))
         return Host(sites, sites, {}, find_method(experiment.method), setup, memory)
 
     def labels(self, task: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:

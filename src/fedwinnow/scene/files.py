@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.atomic import replacing, write_text
+from fedwinnow.data.archives import read_npz
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.errors import DataError
 from fedwinnow.scene.holdings import Holdings
@@ -124,15 +124,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def read_arrays(path: Path, needed: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, NDArray[np.int64]]:
     """Arrays of whole numbers from an npz file."""
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            missing = [name for name in needed if name not in stored.files]
-            if missing:
-                raise DataError(f"{path}: the array '{missing[0]}' is missing; needed: {', '.join(needed)}.")
-            arrays = {name: stored[name] for name in (*needed, *optional) if name in stored.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError, AttributeError, TypeError) as problem:
-        reason = "it is no archive of plain arrays" if "allow_pickle" in str(problem) else problem
-        raise DataError(f"{path}: cannot be read as npz: {reason}") from None
+    arrays = read_npz(path, (*needed, *optional))
+    if missing := [name for name in needed if name not in arrays]:
+        raise DataError(f"{path}: the array '{missing[0]}' is missing; needed: {', '.join(needed)}.")
     for name, values in arrays.items():
         if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
             raise DataError(

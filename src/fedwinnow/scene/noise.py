@@ -136,9 +136,9 @@ class RateNoise(Noise):
             rank_within(groups, luck) < wanted[groups] if flip.weighs_samples else smallest_within(groups, luck, wanted)
         )
 
+    @abstractmethod
     def rule(self) -> str:
         """The rate rule in words."""
-        raise NotImplementedError
 
     def describe(self) -> str:
         how = {

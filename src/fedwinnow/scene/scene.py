@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+import unicodedata
+import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +15,9 @@ import numpy as np
 
 from fedwinnow import catalogue
 from fedwinnow.data.dataset import Dataset, Features
+from fedwinnow.data.labels import name_some
 from fedwinnow.data.source import Source
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
 from fedwinnow.options import Part
 from fedwinnow.randomness import Floats, Integers
 from fedwinnow.scene.holdings import Holdings
@@ -104,8 +107,7 @@ class Scene:
         from fedwinnow.data.split import with_test_part
 
         loaded = data if isinstance(data, Dataset) else load(data)
-        dataset = with_test_part(loaded, test, seed)
-        rule = catalogue.make("partitions", partition)
+        dataset, rule = with_test_part(loaded, test, seed), catalogue.make("partitions", partition)
         if not isinstance(rule, Partition):
             raise UsageError(f"{partition} is not a partition.")
         mistakes = make_noise(noise or ("none" if dataset.labels_trusted else "given"))
@@ -145,6 +147,11 @@ class Scene:
             from fedwinnow.data.load import load
             from fedwinnow.data.split import with_test_part
 
+            if not self.data.source:
+                raise DataError(
+                    f"this scene was made from data in memory ({self.data.name}), which no file can give back. "
+                    "Hand the same data over: scene.attach(dataset)."
+                )
             self.attach(with_test_part(load(self.data.source), self.data.test_share, self.seed))
         return self._dataset[0]
 
@@ -249,6 +256,23 @@ def site_names(rule: Partition, dataset: Dataset, clients: int) -> tuple[str, ..
     """The names of the sites: the data's own where it names them, else numbers."""
     sites = dataset.train.sites
     if rule.name == "column" and sites is not None:
-        return tuple(str(name) for name in np.unique(sites))
+        names = tuple(str(name) for name in np.unique(sites))
+        warn_of_look_alikes(dataset.name, names)
+        return names
     width = len(str(clients - 1))
     return tuple(f"client-{number:0{width}d}" for number in range(clients))
+
+
+def warn_of_look_alikes(data: str, names: tuple[str, ...]) -> None:
+    """Say which sites may be one site written in two ways; they stay apart, because nobody but the user can know."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        plain = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+        alike.setdefault(plain, []).append(f"'{name}'")
+    if several := [" and ".join(group) for group in alike.values() if len(group) > 1]:
+        warnings.warn(
+            f"{data}: these sites differ only in capitals, spaces or the form of a letter, and count as different "
+            f"sites: {name_some(several)}. Write them alike in the data if they are the same.",
+            FedwinnowWarning,
+            stacklevel=2,
+        )

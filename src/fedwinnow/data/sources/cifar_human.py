@@ -55,10 +55,12 @@ def read_columns(
     """Every column of labels by our name, and the file they came from."""
     import numpy as np
 
+    from fedwinnow.data.archives import read_npz
+
     found = find_first(files)
     path = found[1] if found is not None else files[0].fetch()
     official = path.suffix == ".pt"
-    content = read_official(path) if official else read_converted(path)
+    content: dict[Any, Any] = read_official(path) if official else dict(read_npz(path))
     labels = {}
     for name, keys in columns.items():
         key = keys[0 if official else 1]
@@ -79,19 +81,6 @@ def read_official(path: Path) -> dict[Any, Any]:
     if not isinstance(content, dict):
         raise DataError(f"{path} holds a {type(content).__name__}; a dictionary of labels was expected.")
     return content
-
-
-def read_converted(path: Path) -> dict[Any, Any]:
-    """The arrays of a .npz file."""
-    import zipfile
-
-    import numpy as np
-
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as problem:
-        raise DataError(f"{path} is no .npz file of plain arrays ({problem}).") from problem
 
 
 def with_human_labels(dataset: Dataset, path: Path, columns: dict[str, Labels], chosen: str) -> Dataset:

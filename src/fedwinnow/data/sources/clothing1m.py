@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from fedwinnow.data.dataset import Dataset, Labels, Samples
 
 PUBLISHER = "Tong Xiao and others, on request: https://github.com/Cysu/noisy_label"
-FOLDERS = ("clothing1m", "clothing1M", "Clothing1M", *(f"{name}/annotations" for name in ("clothing1m", "clothing1M")))
+ROOTS = ("clothing1m", "clothing1M", "Clothing1M")
+FOLDERS = (*ROOTS, *(f"{root}/annotations" for root in ROOTS))
 LISTS = {
     name: PublishedFile(f"{name}.txt", None, PUBLISHER, folders=FOLDERS)
     for name in (
@@ -83,7 +84,7 @@ class Clothing1m(Source):
         names = [name for _, name in lines]
         root = keys.parent.parent if keys.parent.name == "annotations" else keys.parent
         known = column(names, truth) if all(name in truth for name in names) else None
-        return photographs([root / name for name in names], names, column(names, labels), self.size, known)
+        return photographs(keys, [root / name for name in names], names, column(names, labels), self.size, known)
 
 
 def read_map(path: Path, classes: int) -> dict[str, int]:

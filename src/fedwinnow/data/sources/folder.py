@@ -106,9 +106,10 @@ def list_images(folder: Path, class_names: tuple[str, ...]) -> tuple[list[Path],
 
 
 def images_below(folder: Path) -> list[Path]:
-    """The image files in a folder and its folders."""
+    """The image files in a folder and its folders, hidden ones left out."""
     found = []
-    for parent, _, files in os.walk(folder):
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
         found += [
             Path(parent, name)
             for name in files

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.images import Frame, decode, is_grey
 from fedwinnow.data.source import Source
 from fedwinnow.data.tokens import token_ids
-from fedwinnow.errors import DataError, missing_extra, unknown
+from fedwinnow.errors import DataError, UsageError, missing_extra, unknown
 from fedwinnow.options import option
 
 
@@ -39,6 +39,11 @@ class HuggingFace(Source):
     length: int = option(128, "How many words of a text are kept.", at_least=1, at_most=100000)
     vocabulary: int = option(30000, "How many token ids words are hashed to.", at_least=2, at_most=10000000)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.image is not None and self.text is not None:
+            raise UsageError(f"{self.name}: image={self.image} and text={self.text} exclude each other; choose one.")
+
     def load(self) -> Dataset:
         """Fetch the splits and turn their columns into arrays."""
         try:
@@ -57,7 +62,7 @@ class HuggingFace(Source):
             raise DataError(f"{self.dataset}: {unknown('split', self.split, splits)}")
         roles = find_roles(self.dataset, splits[self.split].features, self.label, self.image, self.text)
         training = splits[self.split]
-        frame = frame_of(training[roles.image], self.size) if roles.image is not None else None
+        frame = frame_of(self.dataset, training[roles.image], self.size) if roles.image is not None else None
         test = splits.get(self.test_split) if self.test_split and self.test_split != self.split else None
         dataset = from_arrays(
             self.features(training, roles, frame),
@@ -74,7 +79,7 @@ class HuggingFace(Source):
     def features(self, split: Any, roles: Roles, frame: Frame | None) -> Any:
         """The samples of one split as an array."""
         if roles.image is not None and frame is not None:
-            return np.stack([decode(image, frame) for image in split[roles.image]])
+            return np.stack([decode(image, frame) for image in present(self.dataset, split[roles.image])])
         if roles.text is not None:
             return token_ids([str(text or "") for text in split[roles.text]], self.length, self.vocabulary)
         return np.stack([np.asarray(list(split[name]), dtype=np.float64) for name in roles.numbers], axis=1)
@@ -129,8 +134,18 @@ def dtype_of(feature: Any) -> str:
     return str(getattr(feature, "dtype", "")) if type(feature).__name__ == "Value" else ""
 
 
-def frame_of(images: Any, size: int | None) -> Frame:
+def frame_of(where: str, images: Iterable[Any], size: int | None) -> Frame:
     """The size of the first image, grey where all are."""
-    first = images[0]
+    first = next(present(where, images), None)
+    if first is None:
+        raise DataError(f"{where}: the split to train on has no sample.")
     height, width = (first.height, first.width) if size is None else (size, size)
-    return Frame(height, width, 1 if all(is_grey(image.mode) for image in images) else 3)
+    return Frame(height, width, 1 if all(is_grey(image.mode) for image in present(where, images)) else 3)
+
+
+def present(where: str, images: Iterable[Any]) -> Iterator[Any]:
+    """The images of a column, every one there."""
+    for row, image in enumerate(images):
+        if image is None:
+            raise DataError(f"{where}: row {row + 1} (index {row}) has no image; every sample needs one.")
+        yield image

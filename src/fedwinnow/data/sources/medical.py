@@ -65,10 +65,10 @@ class Haemorrhage(Source):
         labels = self.single_types(path)
         exported = image_files(path.parent / "images", (".png", ".jpg", ".jpeg"))
         lacking = [name for name in labels if name not in exported]
-        if len(lacking) == len(labels) or (lacking and not self.partial):
+        if lacking and (len(lacking) == len(labels) or not self.partial):
             raise DataError(
                 f"{len(lacking)} of {len(labels)} slices with one type of haemorrhage are not in "
-                f"{path.parent / 'images'}, the first is {(lacking or ['none'])[0]}. {EXPORT}. "
+                f"{path.parent / 'images'}, the first is {lacking[0]}. {EXPORT}. "
                 "To use only what is there: ich:partial=true"
             )
         present = {name: label for name, label in labels.items() if name in exported}
@@ -161,7 +161,7 @@ def photograph_set(
         name=source.name,
         kind="images",
         class_names=class_names,
-        train=photographs(files, list(labels), column, size, column),
+        train=photographs(path, files, list(labels), column, size, column),
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,
         source_hash=hash_of_files([path]),

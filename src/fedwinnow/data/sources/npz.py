@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
+from fedwinnow.data.archives import read_npz
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.dataset import Dataset
-from fedwinnow.data.files import existing_file, hash_of_files
+from fedwinnow.data.files import hash_of_files
 from fedwinnow.data.source import Source
 from fedwinnow.errors import DataError
 from fedwinnow.options import option
@@ -38,7 +36,7 @@ class Npz(Source):
 
     def load(self) -> Dataset:
         """Read the arrays and check every one."""
-        arrays = read_arrays(self.path)
+        arrays = read_npz(self.path, KEYS)
         for key in ("x", "y"):
             if key not in arrays:
                 raise DataError(
@@ -58,32 +56,3 @@ class Npz(Source):
             vocabulary=self.vocabulary,
         )
         return replace(dataset, name=self.path.stem, source_hash=hash_of_files([self.path]))
-
-
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays that we know by name; never an object, which could run code when it is read."""
-    existing_file(path)
-    key = ""
-    try:
-        opened = np.load(path, allow_pickle=False, mmap_mode="r")
-        if isinstance(opened, np.ndarray):
-            raise DataError(f"{path} holds a single array; an .npz file with x and y is needed (numpy.savez).")
-        with opened as archive:
-            arrays = {}
-            for key in KEYS:
-                if key in archive.files:
-                    arrays[key] = archive[key]
-                    if not isinstance(arrays[key], np.ndarray):
-                        raise DataError(f"{path}, array '{key}': the file in the archive is no NumPy array.")
-    except DataError:
-        raise
-    except Exception as problem:  # zipfile, zlib and numpy raise nearly anything on a broken file
-        where = f"{path}, array '{key}'" if key else str(path)
-        reason = str(problem).split("\n")[0]
-        if "allow_pickle" in reason:  # NumPy says this also of a file that is nothing it knows
-            reason = "it holds Python objects, which are never loaded" if key else "it is no archive of arrays"
-        raise DataError(
-            f"{where}: not readable as an .npz file of plain arrays ({reason}). Write it with numpy.savez from arrays "
-            "of numbers or texts."
-        ) from None
-    return arrays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from fedwinnow.data.table import Table
 from fedwinnow.data.tokens import token_ids
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.options import option
+
+ONLY_WITH = {"size": "image", "lazy": "image", "length": "text", "vocabulary": "text"}  # option -> the role it is for
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,13 @@ class TableSource(Source):
             )
         if self.image is not None and self.text is not None:
             raise UsageError(f"{self.name}: image={self.image} and text={self.text} exclude each other; choose one.")
+        for field in dataclasses.fields(self):
+            role, value = ONLY_WITH.get(field.name), getattr(self, field.name)
+            if role is not None and getattr(self, role) is None and value != field.default:
+                raise UsageError(
+                    f"{self.name}: {field.name}={value} was given without {role}=..., the column of {role}s that it is "
+                    "for. Name the column, or leave it out."
+                )
 
     @abstractmethod
     def read(self, path: Path) -> Table:

@@ -90,7 +90,7 @@ class Webvision(Source):
             raise DataError(f"{path} names no photograph of the first {self.classes} classes.")
         chosen = [names[row] for row in rows]
         folder = photograph_folder(path.parent.parent, candidates, chosen[0])
-        return photographs([folder / name for name in chosen], chosen, labels[rows], self.size)
+        return photographs(path, [folder / name for name in chosen], chosen, labels[rows], self.size)
 
 
 def class_names(path: Path) -> tuple[str, ...]:

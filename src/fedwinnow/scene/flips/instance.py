@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedwinnow.errors import UsageError
 from fedwinnow.options import option
 from fedwinnow.randomness import Floats, Integers, stream_key
 from fedwinnow.scene.noise import Flip, Ground, Wrong
@@ -32,7 +33,7 @@ class Instance(Flip):
     name: ClassVar[str] = "instance"
     source: ClassVar[str] = "FedNoRo, algorithm 1 (H-IDN); its annotator and its length are not published"
     weighs_samples: ClassVar[bool] = True
-    annotator: str | None = option(None, "The annotator's model; none: mlp for rows, lenet for images, text for text.")
+    annotator: str | None = option(None, "The annotator's model; none: the one that a run takes for this data.")
     epochs: int = option(5, "Epochs of annotator training; many make it too sure of itself.", at_least=0)
     lr: float = option(0.001, "Learning rate (Adam).", above=0, at_most=1)
     batch: int = option(32, "Batch size.", at_least=1)
@@ -47,6 +48,11 @@ class Instance(Flip):
             opinion[mine] = train_and_ask(
                 ground, mine, key, model=self.annotator, epochs=self.epochs, lr=self.lr, batch=self.batch
             )
+            if not np.isfinite(opinion[mine]).all():
+                raise UsageError(
+                    f"{self}: the annotator of client {client} did not learn: its probabilities are no numbers. "
+                    "Give a smaller lr, or check the data for huge values."
+                )
         fields = {field.name: getattr(ground, field.name) for field in dataclasses.fields(Ground)}
         return Annotated(**fields, opinion=opinion)
 

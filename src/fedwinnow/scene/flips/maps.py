@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -63,12 +64,13 @@ def targets_of(name: str) -> Integers:
     return targets
 
 
+@dataclass(frozen=True)
 class MapFlip(Flip):
     """Base of flips that turn every class into one other class."""
 
+    @abstractmethod
     def targets(self, ground: Ground) -> Integers:
         """The class that each class becomes."""
-        raise NotImplementedError
 
     def flip(self, ground: Ground, wrong: Wrong) -> Integers:
         targets = self.targets(ground)

@@ -84,9 +84,6 @@ def one_class_each(population: Population) -> Holdings:
     order = permutation(population.seed, "partition classes", max(classes, clients))
     holds = np.zeros((clients, classes), bool)
     holds[order % clients, np.arange(len(order)) % classes] = True
-    if clients < classes:
-        holds[:] = False
-        holds[order[:classes] % clients, np.arange(classes)] = True
     return share_classes(population, holds, "partition samples")
 
 
