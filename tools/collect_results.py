@@ -10,6 +10,7 @@ import csv
 import dataclasses
 import json
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,19 @@ def main() -> None:
         writer.writeheader()
         writer.writerows(sorted(rows.values(), key=key))
     print(f"{asked.out}: {len(rows)} runs")
+    for scene, settings in uneven(rows.values()).items():
+        print(f"CAREFUL, the runs of {scene} differ in more than method and seed:", *sorted(settings), sep="\n  ")
+
+
+def uneven(rows: Iterable[dict[str, str]]) -> dict[str, set[str]]:
+    """The scenes whose runs were not all asked for alike, with what was asked for: no fair comparison."""
+    asked: dict[str, set[str]] = {}
+    for row in rows:
+        words = shlex.split(row["command"])
+        own = {place for flag in ("--method", "--seed") for place in (words.index(flag), words.index(flag) + 1)}
+        rest = (word for place, word in enumerate(words) if place not in own)
+        asked.setdefault(row["scene"], set()).add(shlex.join(rest))
+    return {scene: settings for scene, settings in asked.items() if len(settings) > 1}
 
 
 def read(path: Path) -> list[dict[str, str]]:
