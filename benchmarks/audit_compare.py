@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.audits import MOMENTUM, NOISES, SCENES, experiment, flags, keep, spread
 from benchmarks.results import machine
-from fedwinnow.auditing.audit import DEFAULT_JUDGEMENT, DEFAULT_METHOD
+from fedwinnow.auditing.audit import DEFAULT_JUDGEMENT
 from fedwinnow.auditing.training import find_judgement, prepare_audit, train_and_judge
 from fedwinnow.data.tensors import InputStep
 from fedwinnow.errors import missing_extra
@@ -39,7 +39,7 @@ def main() -> None:
     """Measure and print a Markdown table."""
     parser = flags("audit_compare", __doc__)
     parser.add_argument("--noise", default="uniform", help="uniform, pair, any noise spec, or `data` for human errors")
-    parser.add_argument("--methods", nargs="+", default=["fedavg", DEFAULT_METHOD])
+    parser.add_argument("--methods", nargs="+", default=["fedavg", "winnow"])
     parser.add_argument("--judgement", default=DEFAULT_JUDGEMENT)
     parser.add_argument("--cleanlab-rates", nargs="+", type=float, default=[0.002, 0.005, 0.01, 0.03])
     parser.add_argument("--scenes", nargs="+", default=list(SCENES), choices=SCENES)

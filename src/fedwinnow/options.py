@@ -68,8 +68,8 @@ class Part:
             if value is None and field.metadata.get("presets"):
                 object.__setattr__(self, field.name, self.by_preset(field))
             elif "sentence" in field.metadata:
-                hint = hints_of(type(self))[field.name]  # type: ignore[arg-type]  # mypy takes no class for hashable
-                typed = convert(f"{self.name}: {field.name}", value, hint)
+                hint = hints_of(type(self)).get(field.name, Any)  # type: ignore[arg-type]  # a class is hashable
+                typed = value if hint is Any else convert(f"{self.name}: {field.name}", value, hint)
                 if isinstance(value, str | bool):  # a text in Python means what it means on the command line
                     object.__setattr__(self, field.name, typed)
             check_bounds(self.name, field, getattr(self, field.name))
@@ -94,8 +94,11 @@ AnyPart = TypeVar("AnyPart", bound=Part)
 
 @cache
 def hints_of(part: type[Part]) -> dict[str, Any]:
-    """The types of a part's fields."""
-    return typing.get_type_hints(part)
+    """The types of a part's fields; none where a class within a function names what only that function knows."""
+    try:
+        return typing.get_type_hints(part)
+    except NameError:
+        return {}
 
 
 def check_bounds(part: str, field: dataclasses.Field[Any], value: Any) -> None:

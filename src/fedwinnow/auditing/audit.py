@@ -27,7 +27,7 @@ from fedwinnow.metrics.detection import relabelling, sample_detection
 from fedwinnow.randomness import Floats
 from fedwinnow.store import RunFolder
 
-DEFAULT_METHOD = "winnow"
+DEFAULT_METHOD = "fedavg"
 DEFAULT_JUDGEMENT = "mean"
 DEFAULT_THRESHOLD = 0.5
 NEVER = 1.01  # a threshold that no label reaches
