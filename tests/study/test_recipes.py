@@ -47,7 +47,9 @@ def test_every_run_of_a_recipe_could_be_played(name, scale, tmp_path):
     assert len({job.folder for job in plan.jobs}) == len(plan.jobs)
     for job in {(job.row, job.scene): job for job in plan.jobs}.values():
         experiment = job.experiment
-        find_method(experiment.method)
+        needs = find_method(experiment.method).needed()
+        assert ("trusted_data" in needs) <= bool(experiment.trusted), job.row
+        assert ("public_data" in needs) <= (experiment.public is not None), job.row
         for family, spec in (("data", experiment.data), ("partitions", experiment.partition)):
             catalogue.make(family, spec)
         catalogue.make("noises", experiment.noise)
