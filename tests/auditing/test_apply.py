@@ -235,8 +235,10 @@ def test_a_folder_in_place_and_back(images, tmp_path):
 def test_data_that_moved_is_named_anew(table, pets, tmp_path):
     moved = shutil.move(table, tmp_path / "moved.csv")
     apply(pets, "--out", tmp_path / "new.csv", "--accept-above", "0.5", code=3)
+    assert not (tmp_path / "new.csv").exists()
     words = ["--data", f"csv:path={moved},label=kind,id=name"]
     apply(pets, "--out", tmp_path / "new.csv", "--accept-above", "0.5", *words)
+    assert len(lines(tmp_path / "new.csv")) == len(lines(moved))
 
 
 def test_there_is_nothing_to_undo_where_nothing_was_done(table, capsys):

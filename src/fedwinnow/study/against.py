@@ -53,16 +53,18 @@ def duels(layout: Layout, shown: Shown, row: str) -> list[str]:
 
 def duel(layout: Layout, shown: Shown, row: str, opponent: str) -> Duel:
     """Both rows in every setting, at the seeds at which they played the same scene."""
-    pairs = ((layout.runs.get((row, one), {}), layout.runs.get((opponent, one), {})) for one in layout.columns)
-    differences = [difference for mine, theirs in pairs for difference in apart(mine, theirs, shown)]
-    return Duel(row, opponent, tuple(differences), shown)
+    settings = ((layout.runs.get((row, one), {}), layout.runs.get((opponent, one), {})) for one in layout.columns)
+    played = [pairs for mine, theirs in settings if (pairs := paired(mine, theirs, shown))]
+    sign = 1 if shown.higher_is_better else -1
+    means = (statistics.mean([sign * (first - second) for first, second in pairs]) for pairs in played)
+    return Duel(row, opponent, tuple(mean for mean in means if mean is not None), shown)
 
 
-def apart(mine: dict[int, Record], theirs: dict[int, Record], shown: Shown) -> list[float]:
-    """The mean difference in one setting; nothing where no seed has both."""
+def paired(mine: dict[int, Record], theirs: dict[int, Record], shown: Shown) -> list[tuple[float, float]]:
+    """A figure of two rows at every seed at which both have it and played the same scene."""
     found = []
     for seed in sorted(mine.keys() & theirs.keys()):
         first, second = mine[seed].figure(shown.path), theirs[seed].figure(shown.path)
         if first is not None and second is not None and mine[seed].scene == theirs[seed].scene:
-            found.append(first - second if shown.higher_is_better else second - first)
-    return [sum(found) / len(found)] if found else []
+            found.append((first, second))
+    return found

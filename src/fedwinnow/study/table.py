@@ -10,7 +10,7 @@ from typing import Literal
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.metrics.defined import Figure
 from fedwinnow.study import statistics
-from fedwinnow.study.against import duels
+from fedwinnow.study.against import duels, paired
 from fedwinnow.study.layout import Layout, lay_out, named_layout
 from fedwinnow.study.names import PICKS, Score, Shown, shown_figures
 from fedwinnow.study.records import Record, read_records
@@ -171,9 +171,8 @@ def signed(shown: Shown, values: dict[int, float]) -> float:
 
 def compare(best: dict[int, Record], other: dict[int, Record], shown: Shown, test: statistics.Test) -> Figure:
     """A paired test over the seeds on which both played the same scene."""
-    first, second = numbers(best, shown), numbers(other, shown)
-    seeds = [seed for seed in first if seed in second and best[seed].scene == other[seed].scene]
-    return statistics.paired_p([first[seed] for seed in seeds], [second[seed] for seed in seeds], test)
+    pairs = paired(best, other, shown)
+    return statistics.paired_p([first for first, _ in pairs], [second for _, second in pairs], test)
 
 
 def ranking(layout: Layout, shown: Shown) -> tuple[dict[str, float], int]:

@@ -11,21 +11,10 @@ from numpy.typing import NDArray
 
 from fedwinnow.auditing.applying.changes import Change
 from fedwinnow.auditing.applying.tables import GIVEN, SOURCE, names_of, places_of_changes
-from fedwinnow.data.files import existing_file
+from fedwinnow.data.archives import read_npz
 from fedwinnow.errors import DataError
 
 Arrays = dict[str, NDArray[Any]]
-
-
-def read_all(path: Path) -> Arrays:
-    """Every array of the file, also those that we do not know; never an object."""
-    try:
-        with np.load(existing_file(path), allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except DataError:
-        raise
-    except Exception as problem:  # zipfile, zlib and numpy raise nearly anything on a broken file
-        raise DataError(f"{path}: not readable as an .npz file of plain arrays ({problem}).") from None
 
 
 def as_bytes(arrays: Arrays) -> bytes:
@@ -37,7 +26,7 @@ def as_bytes(arrays: Arrays) -> bytes:
 
 def corrected_npz(path: Path, changes: dict[str, Change]) -> bytes:
     """The file with corrected labels."""
-    arrays = read_all(path)
+    arrays = read_npz(path)
     labels = arrays["y"].reshape(-1)
     indexed = "class_names" in arrays and labels.dtype.kind != "U"
     class_names = [str(name) for name in arrays["class_names"].tolist()] if "class_names" in arrays else []
@@ -65,7 +54,7 @@ def text_of(label: Any) -> str:
 
 def reversed_npz(path: Path) -> bytes:
     """The file with the labels it had, without the two arrays."""
-    arrays = read_all(path)
+    arrays = read_npz(path)
     if not {GIVEN, SOURCE, "y"} <= set(arrays):
         raise DataError(f"{path} has no arrays y, {GIVEN} and {SOURCE}, so nothing can be undone in it.")
     return as_bytes(
