@@ -31,6 +31,7 @@ CONTEXT.set_forkserver_preload(
         "fedwinnow.backends.flower_run",
         "tyro",
         "rich.progress",
+        "catalogues_read",
     ]
 )
 

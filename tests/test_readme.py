@@ -15,7 +15,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 # A comment in front of a block says what the block needs: `<!-- file: NAME -->` or `<!-- skipped: REASON -->`.
 BLOCK = re.compile(r"(?:<!-- (file|skipped): ([^>]+?) -->\n)?```(?:bash|console)\n(.*?)```", re.DOTALL)
 
-QUICKER = {"fedwinnow demo": "fedwinnow demo --rounds 2"}  # what a user waits a minute for
+QUICKER = {"fedwinnow demo": "fedwinnow demo --rounds 1"}  # what a user waits a minute for
 
 FILES = {
     "patients.csv": "diagnosis,hospital,age\n"

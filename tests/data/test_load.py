@@ -34,6 +34,14 @@ def test_every_way_to_say_it_gives_the_same(table):
     assert {dataset.source_hash for dataset in loaded} == {hashlib.sha256(TEXT.encode()).hexdigest()}
 
 
+def test_the_digits_are_those_of_scikit_learn():
+    from sklearn.datasets import load_digits
+
+    known, digits = load_digits(), load("digits").train
+    np.testing.assert_array_equal(digits.features.take(np.arange(1797))[..., 0], np.rint(known.images * 255 / 16))
+    np.testing.assert_array_equal(digits.labels, known.target)
+
+
 def test_the_source_loads_it_again(tmp_path):
     path = tmp_path / "a, b.csv"
     path.write_text(TEXT)

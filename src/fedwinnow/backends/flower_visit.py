@@ -49,8 +49,6 @@ from fedwinnow.errors import DataError, RunError, UsageError
 from fedwinnow.network.keys import SiteFiles
 from fedwinnow.network.site import Site
 
-AGAIN = 2.0  # seconds between two attempts to reach a coordinator that is away
-
 
 class Away(Exception):
     """The coordinator cannot be reached now, or does not take us yet."""
@@ -181,12 +179,12 @@ def join(site: Site, server: str, files: SiteFiles | None, patience: float, hear
         except Away as problem:
             if visit.node.node_id:
                 away, visit.node = time.monotonic(), Node()
-            if str(problem) != last:  # not the same line every two seconds
+            if str(problem) != last:  # not the same line at every attempt
                 last = str(problem)
                 site.say(f"waiting: {last}")
             if time.monotonic() - away > patience:
                 raise RunError(f"{server} was not reached within {patience:g} seconds: {problem}.") from None
-            time.sleep(AGAIN)
+            nap(away)
 
 
 def stay(visit: Visit, site: Site) -> None:

@@ -27,7 +27,7 @@ EXTRAS = {
     "ray": "ray",
     "flower": "flwr",
 }
-NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "safetensors", "pillow")
+NEEDED = ("torch", "numpy", "scipy", "safetensors", "pillow")
 MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]!![/]"}
 
 

@@ -153,7 +153,7 @@ def environment(stage: Stage, backend: str, device: str | None) -> dict[str, Any
 
     from fedwinnow.device import choose_device
 
-    packages = ("torch", "numpy", "scipy", "scikit-learn", "safetensors")
+    packages = ("torch", "numpy", "scipy", "safetensors")
     return {
         "fedwinnow": __version__,
         "python": platform.python_version(),

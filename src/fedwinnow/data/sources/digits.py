@@ -1,8 +1,9 @@
-"""Handwritten digits that come with scikit-learn: nothing to download."""
+"""Handwritten digits that come with fedwinnow: nothing to download."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from fedwinnow.data.source import Source
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Digits(Source):
-    """1,797 handwritten digits of 8 x 8 grey pixels, embedded in scikit-learn.
+    """1,797 handwritten digits of 8 x 8 grey pixels, the data that come with fedwinnow.
 
     The 17 grey levels 0 to 16 are scaled to 0 to 255. There is no test part, so one is split off.
     """
@@ -29,14 +30,14 @@ class Digits(Source):
 
     def load(self) -> Dataset:
         import numpy as np
-        from sklearn.datasets import load_digits
 
+        from fedwinnow.data.archives import read_npz
         from fedwinnow.data.converted import content_hash
         from fedwinnow.data.dataset import Dataset, Resident, Samples
 
-        bunch = load_digits()
-        images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[..., None]
-        labels = bunch.target.astype(np.int64)
+        stored = read_npz(Path(__file__).with_suffix(".npz"))
+        images = np.rint(stored["images"] * (255 / 16)).astype(np.uint8)[..., None]
+        labels = stored["labels"].astype(np.int64)
         return Dataset(
             name=self.name,
             kind="images",
