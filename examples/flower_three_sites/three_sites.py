@@ -23,6 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fedwinnow.data.load import load
+
 HERE = Path("three-sites-example")
 SITES = ("north", "south", "east")
 ROWS, WRONG_AT, WRONG = 400, "east", 3  # digits per site, and the site at which three labels of ten are wrong
@@ -33,9 +35,8 @@ Processes = dict[str, subprocess.Popen[bytes]]
 
 def write_tables(folder: Path) -> dict[str, str]:
     """own.csv of the coordinator and a table for each site; the right digit of every row, which no table tells."""
-    from sklearn.datasets import load_digits
-
-    pixels, digits = load_digits(return_X_y=True)
+    data = load("digits").train
+    pixels, digits = data.features.take(np.arange(len(data))).reshape(-1, 64), data.labels
     luck = np.random.RandomState(1)
     order = luck.permutation(len(digits))
     truth: dict[str, str] = {}

@@ -104,6 +104,23 @@ def test_the_model_of_a_run_can_judge(tmp_path, patients, capsys):
     assert len(lines(tmp_path / "audit" / "sites.csv")) == 3
 
 
+def test_it_says_what_it_does_and_where_to_look_first(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    table = lines(write_patients(tmp_path / "all.csv", wrong=0.0))
+    for row in [row for row in table if row["hospital"] == "south"][::5]:
+        row["diagnosis"] = next(other["diagnosis"] for other in table if other["diagnosis"] != row["truth"])
+    (tmp_path / "clinic.csv").write_text(
+        "\n".join([",".join(table[0]), *(",".join(f'"{cell}"' for cell in row.values()) for row in table)])
+    )
+    words = ["--data", SPEC.format(path="clinic.csv"), "--site", "hospital", "--rounds", "6"]
+    with pytest.raises(SystemExit) as ended:
+        main(["audit", *words, "--optimizer", "sgd:lr=0.1"])
+    said = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert said.count("self-test: the same on a copy") == 1
+    assert "then: fedwinnow review audits/clinic/south" in said
+
+
 def test_a_run_that_kept_nothing_in_mind_cannot_give_a_mean(tmp_path, patients):
     fedwinnow.run(data=SPEC.format(path=patients), rounds=1, clients=3, out=tmp_path / "run")
     with pytest.raises(UsageError, match="was not trained for an audit"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from fedwinnow.data.schema import TableSchema, encode_rows, fit
 from fedwinnow.data.sources.csv import Csv
 from fedwinnow.data.table import Table, read_csv
 from fedwinnow.data.tokens import token_ids
-from fedwinnow.errors import DataError, FedwinnowError, UsageError
+from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, UsageError
 
 PLAIN = "age,label\n1,yes\n3,no\n"
 
@@ -50,6 +51,22 @@ def test_a_numeric_column_is_standardised_and_the_row_number_is_the_id(write):
     assert dataset.train.ids.tolist() == [1, 2]
     assert (dataset.kind, dataset.labels_trusted, dataset.test) == ("rows", False, None)
     assert dataset.train.features.dtype == np.float32
+
+
+@pytest.mark.parametrize("number", ["{}", "p{}"])
+def test_a_column_that_looks_like_an_id_is_pointed_out(write, number):
+    head, body = "patient,age,label\n", [f"{number.format(row)},{row % 40}.5,{'ab'[row % 2]}" for row in range(60)]
+    path = write(head + "\n".join(body))
+    with pytest.warns(FedwinnowWarning, match="column 'patient' has another .* write id=patient") as told:
+        load_csv(path)
+    assert len(told) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load_csv(path, id="patient").train.ids.tolist()[1] == number.format(1)
+        load_csv(path, ignore="patient")
+        load_csv(write(head + "\n".join(body[:20])))  # so few measurements may well differ
+    with pytest.raises(DataError, match=r"60 different texts.*write id=patient"):
+        load_csv(write(head + "\n".join(f"p{line}" for line in body)), max_categories=50)
 
 
 def test_missing_numbers_are_the_mean_and_are_marked(write):

@@ -91,14 +91,16 @@ class Audit(Flags):
     def run(self) -> int:
         """Audit, with a progress bar on a terminal."""
         from fedwinnow.auditing.audit import perform
-        from fedwinnow.commands.progress import Bar
+        from fedwinnow.commands.progress import AuditBar
         from fedwinnow.experiment.play import Manner
 
         settings = self.settings()
-        folder = self.out or default_folder(self.data or str(self.run_folder))
+        folder = self.out or default_folder(
+            settings.experiment.data if self.run_folder is None else str(self.run_folder)
+        )
         console = self.console()
         try:
-            with Bar(console, self.backend, self.device) as bar:
+            with AuditBar(console, self.backend, self.device) as bar:
                 outcome = perform(settings, folder, Manner(self.backend, self.device), (bar,))
         except KeyboardInterrupt:
             console.print(f"\ninterrupted; the same command goes on where it was (folder {folder})", markup=False)
@@ -142,9 +144,10 @@ class Audit(Flags):
                 raise UsageError(f"{flag} was given with --run, whose model is trained already; leave it out.")
 
 
-def default_folder(data: str) -> Path:
+def default_folder(data: Any) -> Path:
     """audits/<data>."""
-    return Path("audits") / (re.sub(r"[^A-Za-z0-9]+", "-", data).strip("-")[:60] or "audit")
+    name = str(getattr(data, "name", data))
+    return Path("audits") / (re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60] or "audit")
 
 
 def show_outcome(outcome: AuditOutcome, console: Console) -> None:
@@ -164,9 +167,10 @@ def show_outcome(outcome: AuditOutcome, console: Console) -> None:
     show_self_test(outcome.facts["self_test"], console)
     show_truth(outcome.facts["truth"], console)
     console.print(f"written to [bold]{escaped(outcome.folder)}[/]; open")
-    for name in outcome.folders[:3]:
-        console.print(f"  {outcome.folder / name / 'report.html'}", markup=False)
-    console.print(f"then: fedwinnow review {outcome.folder / outcome.folders[0]}", markup=False)
+    worst = sorted(outcome.counts(), key=lambda line: -line["to_review"])
+    for line in worst[:3]:
+        console.print(f"  {outcome.folder / line['folder'] / 'report.html'}", markup=False)
+    console.print(f"then: fedwinnow review {outcome.folder / worst[0]['folder']}", markup=False)
 
 
 def show_self_test(test: dict[str, Any] | None, console: Console) -> None:

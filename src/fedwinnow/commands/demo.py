@@ -62,7 +62,7 @@ class Demo(Flags):
     def audit(self, console: Console) -> dict[str, Any]:
         """The labels of all sites, judged; a second call of the demo finds it done."""
         from fedwinnow.auditing.audit import DEFAULT_METHOD, AuditSettings, perform
-        from fedwinnow.commands.progress import Bar
+        from fedwinnow.commands.progress import AuditBar
         from fedwinnow.experiment.play import Manner
         from fedwinnow.experiment.settings import Experiment
 
@@ -77,7 +77,7 @@ class Demo(Flags):
             participation=1.0,
             optimizer="sgd:lr=0.03,momentum=0.9",
         )
-        with Bar(console) as bar:
+        with AuditBar(console) as bar:
             return perform(AuditSettings(experiment), folder, Manner(), (bar,)).facts
 
     def train(self, method: str, console: Console) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,9 +17,10 @@ from fedwinnow.data.dataset import Labels
 from fedwinnow.data.files import existing_file
 from fedwinnow.data.labels import class_names_of, class_numbers, name_some
 from fedwinnow.data.table import Table, is_missing
-from fedwinnow.errors import DataError
+from fedwinnow.errors import DataError, FedwinnowWarning
 
 VERSION = 1
+MANY_ROWS = 50  # in fewer rows a column of measurements may well have no value twice
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ def fit_column(table: Table, name: str, max_categories: int) -> Column:
         if gone.all():
             raise DataError(f"{table.path}: column '{name}' has no value in any row. Leave it out with ignore={name}")
         mean, std = centre_and_spread(finite(table, name, values)[~gone])
+        if (values == np.floor(values)).all():
+            warn_of_id(table, name, "whole number")
         return Column(name, "numeric", bool(gone.any()), mean=mean, std=std)
     cells = table.column(name)
     distinct = set(cells)
@@ -130,10 +134,23 @@ def fit_column(table: Table, name: str, max_categories: int) -> Column:
         row = next(row for row, cell in enumerate(cells) if to_number(cell, table.decimal) is None)
         raise DataError(
             f"{table.path}: column '{name}' has {len(categories)} different texts, more than max_categories="
-            f"{max_categories}. Leave it out with ignore={name}, or correct it if it should be numeric "
-            f"(its first value that is no number is '{cells[row]:.60}', {table.place(row)})."
+            f"{max_categories}. If it is the id of a row, write id={name}; else leave it out with ignore={name}, or "
+            f"correct it if it should be numeric (its first value that is no number is '{cells[row]:.60}', "
+            f"{table.place(row)})."
         )
+    warn_of_id(table, name, "text")
     return Column(name, "categorical", len(categories) < len(distinct), categories=categories)
+
+
+def warn_of_id(table: Table, name: str, kind: str) -> None:
+    """Say which column looks like an id: nothing can be learnt from one, and single rows can be learnt by heart."""
+    if len(table) >= MANY_ROWS and len(set(table.column(name))) == len(table):
+        warnings.warn(
+            f"{table.path}: column '{name}' has another {kind} in every row, and is learnt from like all others. If it "
+            f"is an id, write id={name}; ignore={name} leaves it out.",
+            FedwinnowWarning,
+            stacklevel=2,
+        )
 
 
 def to_number(cell: str, decimal: str) -> float | None:

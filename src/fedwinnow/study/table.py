@@ -209,7 +209,9 @@ def caption_of(
     else:
         sentences += test_words(counts[-1], wanted)
     if blocks:
-        sentences.append(f"Rank: average over {blocks} pairs of setting and seed, by {shown[0].name}.")
+        sentences.append(
+            f"Rank: average over {blocks} {'pair' if blocks == 1 else 'pairs'} of setting and seed, by {shown[0].name}."
+        )
     if references:
         sentences.append(f"Out of competition (sees the truth, or is not federated): {', '.join(references)}.")
     return " ".join(sentences)
