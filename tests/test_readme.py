@@ -17,10 +17,18 @@ BLOCK = re.compile(r"(?:<!-- (file|skipped): ([^>]+?) -->\n)?```(?:bash|console)
 
 QUICKER = {"fedwinnow demo": "fedwinnow demo --rounds 1"}  # what a user waits a minute for
 
+
+def toml_of(page: str) -> str:
+    """The config file that a page shows."""
+    return re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)[0]
+
+
 FILES = {
     "patients.csv": "diagnosis,hospital,age\n"
     + "".join(f"{'ill' if row % 3 else 'well'},{'north' if row % 2 else 'south'},{20 + row}\n" for row in range(40)),
-    "scene.toml": 'clients = 5\n[partition]\nkind = "dirichlet"\nalpha = 0.3\n',
+    "scene.toml": toml_of("index.md"),
+    "study.toml": toml_of("compare.md"),
+    "my_method.py": (ROOT / "examples" / "my_method.py").read_text(encoding="utf-8"),
 }
 
 
@@ -46,8 +54,8 @@ def test_every_command_shown_works(document, tmp_path, monkeypatch, capsys):
         assert ended.value.code == 0, f"{line}\n{capsys.readouterr().err}"
 
 
-@pytest.mark.parametrize("name", ["index.md", "start.md"])
-def test_the_python_of_the_first_pages_works(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["index.md", "start.md", "compare.md", "python.md"])
+def test_the_python_of_the_pages_works(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / name).read_text(encoding="utf-8")
     exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})
