@@ -22,6 +22,7 @@ demmo | 2 | unknown command 'demmo' ... Did you mean 'demo'?
 scene | 2 | needs a second word ... scene make, scene show
 scene mak | 2 | Did you mean 'scene make'?
 paper | 2 | paper list, paper run, paper table
+run --method fedavg:loss="sce:alpha=6,beta=1" | 2 | 'beta' ... Allowed: aggregate ... 'fedavg:loss="sce:alpha=6,beta=1"'
 run --rouds 3 | 2 | unknown flag '--rouds' ... Did you mean '--rounds'? ... --seed
 scene make --sede 3 | 2 | Did you mean '--seed'?
 scene show scene --limt 3 | 2 | Did you mean '--limit'?

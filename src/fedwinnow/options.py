@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import types
 import typing
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
@@ -17,6 +19,7 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 from fedwinnow.errors import UsageError, unknown
 
 LARGEST = 2**63 - 1  # what an array can count
+WITHIN = re.compile(r"\w+:\w+=")  # how a part within a part begins
 Value = TypeVar("Value")
 
 
@@ -129,7 +132,7 @@ def build(kind: str, part: type[AnyPart], values: dict[str, Any]) -> AnyPart:
     ready = {}
     for key, raw in values.items():
         if key not in fields:
-            raise unknown(f"option of {kind} '{part.name}':", key, fields)
+            raise unknown_option(kind, part.name, key, values, fields)
         ready[key] = convert(f"{kind} '{part.name}': {key}", raw, hints[key])
     for key, field in fields.items():
         if key not in ready and field.default is dataclasses.MISSING:
@@ -138,6 +141,16 @@ def build(kind: str, part: type[AnyPart], values: dict[str, Any]) -> AnyPart:
                 f"For example: {format_spec(part.name, {**values, key: example_value(hints[key])})}"
             )
     return part(**ready)
+
+
+def unknown_option(kind: str, name: str, key: str, values: dict[str, Any], allowed: Iterable[str]) -> UsageError:
+    """An option that a part does not have; perhaps it was meant for a part within it, and quotes are missing."""
+    problem = unknown(f"option of {kind} '{name}':", key, allowed)
+    for outer, inner in values.items():
+        if isinstance(inner, str) and WITHIN.match(inner):
+            quoted = f"'{name}:{outer}=\"{inner},{key}={values[key]}\"'"
+            return UsageError(f"{problem} If it belongs to {inner}, write {quoted}, with both pairs of quotes.")
+    return problem
 
 
 def example_value(hint: Any) -> str:
