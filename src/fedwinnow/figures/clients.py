@@ -37,9 +37,9 @@ def rates(view: View) -> tuple[Floats, Floats]:
     try:
         with path.open(encoding="utf-8", newline="") as stream:
             rows = [(row["realised_rate"], row["estimated_rate"]) for row in csv.DictReader(stream)]
-    except (OSError, KeyError) as problem:
-        raise DataError(f"{path}: cannot be read ({problem}).") from None
-    pairs = np.array([(float(real), float(guess)) for real, guess in rows if real and guess]).reshape(-1, 2)
+        pairs = np.array([(float(real), float(guess)) for real, guess in rows if real and guess]).reshape(-1, 2)
+    except (OSError, KeyError, ValueError) as problem:
+        raise DataError(f"{path}: not the clients of a run ({type(problem).__name__}: {problem}).") from None
     if not len(pairs):
         raise DataError(f"{path}: no client has both a realised and an estimated rate.")
     return pairs[:, 0], pairs[:, 1]
