@@ -56,7 +56,7 @@ class DataReference:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Site:
-    """What one client may see of itself, and all that a method is handed: no way leads from here to the truth."""
+    """What one client may see of itself: no way leads from here to the truth."""
 
     number: int
     name: str

@@ -30,6 +30,22 @@ class Engine:
         for key in self.options:
             if key not in ENGINES[self.name]:
                 raise unknown(f"option of engine '{self.name}':", key, ENGINES[self.name])
+        if self.jobs > 1 and self.has_workers:
+            raise UsageError(
+                f"--jobs {self.jobs} was given with --engine dask:address={self.options['address']}, whose scheduler has "
+                "workers of its own and uses all of them. Leave --jobs at 1, and start as many workers as you want."
+            )
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether somebody else has decided how many runs go at a time."""
+        return self.name == "dask" and "address" in self.options
+
+    @property
+    def pace(self) -> str:
+        """How many runs go at a time, in words."""
+        theirs = self.has_workers or (self.name == "ray" and self.jobs == 1)  # of Ray, one means all
+        return "as many at a time as there are workers" if theirs else f"{self.jobs} at a time"
 
     def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Place and result of the work on every item, as they come."""
