@@ -135,9 +135,10 @@ def test_stability_is_written_every_round(runs):
         ("similarity", "fedavg", {}, "only fedrn asks"),
         ("detection", "fedavg", {}, "no round has client indicators"),
         ("sensitivity", "fedrn", {}, "needs --option"),
-        ("sensitivity", "fedrn", {"option": "neighbour"}, "no number neighbour"),
+        ("sensitivity", "fedrn", {"option": "neighbour"}, "no number neighbour; its numbers: .*neighbours"),
+        ("sensitivity", "fedavg", {"option": "mu"}, "no number mu; its numbers: .*Give runs of one method"),
         ("curves", "fedavg", {"column": "acuracy"}, "Did you mean 'accuracy'"),
-        ("curves", "fedavg", {"client": 1}, "--client was given; figure curves takes column"),
+        ("curves", "fedavg", {"client": 1}, "--client 1 was given, but figure curves takes --column"),
         ("curve", "fedavg", {}, "Did you mean 'curves'"),
     ],
 )

@@ -127,14 +127,14 @@ def test_it_can_be_made_again_from_the_folder_alone(plain_run: Path) -> None:
 
 
 def test_only_run_folders_have_one(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="not a run folder .it has no config.toml.* such as runs/fedavg-digits-0"):
+    with pytest.raises(DataError, match=r"not a run folder \(it has no config\.toml\).* such as runs/fedavg-digits-0"):
         report_of(tmp_path)
-    with pytest.raises(DataError, match="not a run folder .there is nothing there"):
+    with pytest.raises(DataError, match=r"not a run folder \(there is nothing there"):
         report_of(tmp_path / "none")
     inner = write_run(tmp_path / "fedavg-0", "fedavg", 0, 0.5)
     with pytest.raises(DataError, match=re.escape(f"such as {inner}, which is in it")):
         report_of(tmp_path)
-    with pytest.raises(DataError, match="not a run folder .it is a file"):
+    with pytest.raises(DataError, match=r"not a run folder \(it is a file"):
         report_of(inner / "summary.json")
 
 

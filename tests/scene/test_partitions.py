@@ -122,7 +122,7 @@ def test_dirichlet_of_zero_is_one_class_per_client(clients, per_client):
 
 def test_dirichlet_of_zero_keeps_the_promised_minimum():
     people = Population(np.repeat([0, 1], [57, 3]), classes=2, clients=10, seed=0)  # five clients share three samples
-    with pytest.raises(DataError, match="always had fewer than 1 of the 60 samples .in the last draw 2 of 10."):
+    with pytest.raises(DataError, match=r"always had fewer than 1 of the 60 samples \(in the last draw 2 of 10\)"):
         split("dirichlet:alpha=0", people)
     assert sorted(split("dirichlet:alpha=0,empty=keep", people).sizes)[:3] == [0, 0, 1]
     assert split("dirichlet:alpha=0,minimum=0", people).sizes.min() == 0

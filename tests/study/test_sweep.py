@@ -178,7 +178,10 @@ def test_other_settings_need_another_folder(tmp_path, capsys):
         (["--noises", "constnt:rate=1"], "Did you mean 'constant'"),
         (["--engine", "lokyy"], "unknown engine 'lokyy'. Did you mean 'loky'"),
         (["--engine", "dask:adress=x"], "Did you mean 'address'"),
-        (["--engine", "dask:address=tcp://h:1", "--jobs", "2"], "--jobs 2 was given with --engine dask:address=tcp://h:1"),
+        (
+            ["--engine", "dask:address=tcp://h:1", "--jobs", "2"],
+            "--jobs 2 was given with --engine dask:address=tcp://h:1",
+        ),
         (["--jobs", "0"], "--jobs 0 was given"),
         (["--rounds", "-1"], "--rounds -1"),
     ],

@@ -32,8 +32,8 @@ class Engine:
                 raise unknown(f"option of engine '{self.name}':", key, ENGINES[self.name])
         if self.jobs > 1 and self.has_workers:
             raise UsageError(
-                f"--jobs {self.jobs} was given with --engine dask:address={self.options['address']}, whose scheduler has "
-                "workers of its own and uses all of them. Leave --jobs at 1, and start as many workers as you want."
+                f"--jobs {self.jobs} was given with --engine dask:address={self.options['address']}, whose scheduler "
+                "has workers of its own and uses all of them. Leave --jobs at 1, and start as many workers as you want."
             )
 
     @property
