@@ -229,6 +229,7 @@ table run --alpha 2 | 2 | --alpha 2.0 ... below 1
 table run --out a.pdf | 2 | .md, .tex, .csv, .json
 figure cuves run | 2 | Did you mean 'curves'?
 figure curves | 2 | no run folder was given
+figure run curves | 2 | The name of the picture comes first
 figure curves run --out a.gif | 2 | .png, .svg or .pdf
 figure sensitivity run | 2 | needs --option
 detection run | 3 | no round has client indicators ... fednoro
