@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -233,6 +236,24 @@ def test_a_dask_cluster_loses_a_worker_midway(tmp_path):
     assert [one.status for one in swept.outcomes] == ["finished"] * 4
     engine_study(tmp_path, "serial", "kill")
     assert_same_runs(tmp_path / "dask", tmp_path / "serial")
+
+
+@needs_kill
+def test_ray_loses_a_worker_midway(tmp_path):
+    pytest.importorskip("ray", reason="the extra 'ray' is not installed: pip install 'fedwinnow[ray]'")
+    swept = engine_study(tmp_path, "ray", "kill", engine="ray", jobs=2)
+    assert (tmp_path / "mark").exists()
+    assert [one.status for one in swept.outcomes] == ["finished"] * 4
+    engine_study(tmp_path, "serial", "kill")
+    assert_same_runs(tmp_path / "ray", tmp_path / "serial")
+
+
+def test_a_ray_cluster_that_does_not_answer(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))  # nobody gets so far as to use it
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(UsageError, match=rf"ray:address=127.0.0.1:{port}: no cluster answers there"):
+        list(make_engine(f"ray:address=127.0.0.1:{port}", 1).map(str, [1]))
 
 
 def test_a_scheduler_that_does_not_answer(monkeypatch):

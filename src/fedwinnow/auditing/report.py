@@ -11,8 +11,9 @@ from typing import Any
 from fedwinnow.atomic import write_text
 from fedwinnow.auditing.folder import read_audit, read_site
 from fedwinnow.auditing.verdicts import KEEP, REVIEW, TOO_FEW
-from fedwinnow.report import words
+from fedwinnow.report.pages import render
 
+TEMPLATE = Path(__file__).with_name("report.html")
 GALLERY = 60  # samples that are shown, the worst first
 CONFUSIONS = 12
 DECISIONS = (REVIEW, KEEP, TOO_FEW)
@@ -21,25 +22,8 @@ DECISIONS = (REVIEW, KEEP, TOO_FEW)
 def write_report(folder: Path) -> Path:
     """Make the report of a site from its files, and put it beside them."""
     site, rows = read_site(folder), read_audit(folder)
-    write_text(folder / "report.html", render(collect(folder, site, rows)))
+    write_text(folder / "report.html", render(TEMPLATE, collect(folder, site, rows)))
     return folder / "report.html"
-
-
-def render(content: dict[str, Any]) -> str:
-    """The page; every text that a user gave is escaped."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    package = Path(__file__).parent
-    environment = Environment(
-        loader=FileSystemLoader([package, package.parent / "report"]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    for name in ("percent", "number", "whole"):
-        environment.filters[name] = getattr(words, name)
-    return environment.get_template("report.html").render(content)
 
 
 def collect(folder: Path, site: dict[str, Any], rows: list[dict[str, str]]) -> dict[str, Any]:

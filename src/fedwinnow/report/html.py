@@ -15,17 +15,19 @@ from fedwinnow import catalogue
 from fedwinnow.errors import DataError
 from fedwinnow.report import words
 from fedwinnow.report.curve import curve_of
+from fedwinnow.report.pages import render
 from fedwinnow.scene.files import or_null
 from fedwinnow.scene.scene import Scene
 from fedwinnow.store import RunFolder, flatten
 
+TEMPLATE = Path(__file__).with_name("run.html")
 CLIENTS_SHOWN = 40
 CLASSES_SHOWN = 20
 
 
 def write_report(folder: RunFolder) -> None:
     """Make the report of a run from its folder, and put it there."""
-    folder.write_text("report.html", render(collect(folder)))
+    folder.write_text("report.html", render(TEMPLATE, collect(folder)))
 
 
 def report_of(folder: str | Path) -> Path:
@@ -35,22 +37,6 @@ def report_of(folder: str | Path) -> Path:
         raise DataError(f"{path}: not a run folder (it has no config.toml).")
     write_report(RunFolder(path))
     return path / "report.html"
-
-
-def render(content: dict[str, Any]) -> str:
-    """The page; every text that a user gave is escaped."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    for name in ("percent", "number", "whole", "size", "duration", "yes"):
-        environment.filters[name] = getattr(words, name)
-    return environment.get_template("run.html").render(content)
 
 
 def collect(folder: RunFolder) -> dict[str, Any]:

@@ -1,8 +1,10 @@
-"""Where the runs of a sweep go: processes of this machine, a Dask cluster or a Ray cluster, all through joblib."""
+"""Where the runs of a sweep go: processes of this machine or a Dask cluster, through joblib, or a Ray cluster."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +13,17 @@ from fedwinnow.errors import RunError, UsageError, missing_extra, unknown
 from fedwinnow.options import parse_spec
 
 ENGINES = {"loky": set[str](), "dask": {"address"}, "ray": {"address"}}
-PATIENCE = 2  # how often the rest is given out again after a process of this machine died
+PATIENCE = 2  # how often the work of a process that died is given out again
+SECONDS = 20  # until a cluster must have answered
+KILLED = (
+    "processes of the sweep were killed again and again, perhaps for lack of memory. "
+    "Use fewer --jobs; the same command continues."
+)
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A joblib backend with its options."""
+    """What carries runs out, with its options."""
 
     name: str
     options: dict[str, str]
@@ -35,9 +42,10 @@ class Engine:
         """Place and result of the work on every item, as they come."""
         if self.name == "loky":
             yield from self.on_this_machine(work, items)
+        elif items and self.name == "ray":
+            yield from on_ray(work, items, self.options.get("address"), self.jobs)
         elif items:
-            with self.cluster() as workers:
-                yield from self.through_joblib(work, list(enumerate(items)), workers)
+            yield from self.on_dask(work, items)
 
     def on_this_machine(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Processes of this machine; when one dies, what is not done is given out again."""
@@ -52,33 +60,24 @@ class Engine:
                 return
             except TerminatedWorkerError:
                 if attempt == PATIENCE:
-                    raise RunError(
-                        "processes of the sweep were killed again and again, perhaps for lack of memory. "
-                        "Use fewer --jobs; the same command continues."
-                    ) from None
+                    raise RunError(KILLED) from None
+
+    def on_dask(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """A Dask cluster, which gives out again by itself what a lost worker had."""
+        from joblib import parallel_config
+
+        with dask_client(self.options.get("address"), self.jobs), parallel_config(backend="dask"):
+            yield from self.through_joblib(work, list(enumerate(items)), -1)
 
     def through_joblib(
         self, work: Callable[[Any], Any], items: Sequence[tuple[int, Any]], workers: int
     ) -> Iterator[tuple[int, Any]]:
-        """One joblib call; Ray's backend gives its results only when all are there."""
+        """One joblib call."""
         from joblib import Parallel, delayed
 
-        form = "list" if self.name == "ray" else "generator_unordered"
         calls = (delayed(numbered)(work, place, item) for place, item in items)
-        yield from Parallel(n_jobs=workers, batch_size=1, pre_dispatch="all", return_as=form)(calls)
-
-    @contextlib.contextmanager
-    def cluster(self) -> Iterator[int]:
-        """joblib's backend while the block runs."""
-        from joblib import parallel_config
-
-        if self.name == "ray":
-            connect_ray(self.options.get("address"))
-            with parallel_config(backend="ray"):
-                yield self.jobs if self.jobs > 1 else -1
-        else:
-            with dask_client(self.options.get("address"), self.jobs), parallel_config(backend="dask"):
-                yield -1
+        settings = {"batch_size": 1, "pre_dispatch": "all", "return_as": "generator_unordered"}
+        yield from Parallel(n_jobs=workers, **settings)(calls)
 
 
 def make_engine(spec: str, jobs: int) -> Engine:
@@ -101,7 +100,7 @@ def dask_client(address: str | None, workers: int) -> Iterator[None]:
         raise missing_extra("dask", "--engine dask") from None
     if address is not None:
         try:
-            with Client(address, timeout=20, set_as_default=True):
+            with Client(address, timeout=SECONDS, set_as_default=True):
                 yield
         except (OSError, TimeoutError) as problem:
             raise UsageError(f"--engine dask:address={address}: no scheduler answers there ({problem}).") from None
@@ -111,16 +110,35 @@ def dask_client(address: str | None, workers: int) -> Iterator[None]:
         yield
 
 
-def connect_ray(address: str | None) -> None:
-    """Ray as a backend of joblib."""
+def on_ray(
+    work: Callable[[Any], Any], items: Sequence[Any], address: str | None, jobs: int
+) -> Iterator[tuple[int, Any]]:
+    """A Ray cluster. Not through joblib: that way nothing comes before all is done, and one dead worker ends it all."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray tells its makers what it is used for; nobody asked us
     try:
         import ray
-        from ray.util.joblib import register_ray
     except ImportError:
         raise missing_extra("ray", "--engine ray") from None
-    if not ray.is_initialized():
-        try:
-            ray.init(address=address, log_to_driver=False)
-        except (ConnectionError, ValueError) as problem:
-            raise UsageError(f"--engine ray:address={address}: no cluster answers there ({problem}).") from None
-    register_ray()
+    here = {} if address else {"num_cpus": jobs, "include_dashboard": False}
+    try:
+        knock(address or "")
+        ray.init(address=address, logging_level="error", log_to_driver=False, **here)
+    except (OSError, ValueError) as problem:
+        raise UsageError(f"--engine ray:address={address}: no cluster answers there ({problem}).") from None
+    try:
+        call = ray.remote(num_cpus=1, max_retries=PATIENCE)(numbered)
+        waiting = [call.remote(work, place, item) for place, item in enumerate(items)]
+        while waiting:
+            done, waiting = ray.wait(waiting)
+            yield ray.get(done[0])
+    except ray.exceptions.WorkerCrashedError:
+        raise RunError(KILLED) from None
+    finally:
+        ray.shutdown()
+
+
+def knock(address: str) -> None:
+    """Fail where nobody listens at host:port; Ray itself would try for many minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=SECONDS).close()

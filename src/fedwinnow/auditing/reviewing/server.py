@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from fedwinnow.auditing.reviewing.desk import Desk
 from fedwinnow.errors import FedwinnowError, UsageError
+from fedwinnow.report.pages import render
 
 ADDRESS = "127.0.0.1"
 LARGEST_REQUEST = 1 << 16
@@ -195,7 +196,4 @@ def as_json(content: Any) -> bytes:
 
 def page(token: str, desk: Desk) -> str:
     """The page itself; it gets everything else from `state`."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
-    return environment.get_template("page.html").render(token=token, site=desk.site["site"])
+    return render(HERE / "page.html", {"token": token, "site": desk.site["site"]})
