@@ -134,7 +134,9 @@ def test_a_site_with_another_scene_is_left_out_and_told(claims: Claims, told: li
 def test_when_too_few_have_come_it_is_said_who_could_not_take_part(claims: Claims) -> None:
     claims[7] = {"site": "east", "samples": 0}
     roster, _ = roster_of(claims)
-    with pytest.raises(RunError, match=r"only 0 of 1 sites came .* One could not take part: it says that it has 0"):
+    with pytest.raises(
+        RunError, match=r"only 0 of 1 sites came .* The site east cannot take part: it says that it has 0"
+    ):
         gather(roster.grid, roster.hello, no_samples, Terms(sites=1, patience=0.01, say=lambda text: None))
 
 

@@ -118,7 +118,7 @@ class Roster:
         self.grid, self.hello, self.unfit, self.names, self.say = grid, hello, unfit, names, say
         self.members: tuple[str, ...] | None = None  # the only names that a run has room for, once it has begun
         self.known: dict[int, dict[str, Any]] = {}  # node -> what it said of itself
-        self.refused: dict[int, tuple[str, float]] = {}  # why, and when it may be asked again
+        self.refused: dict[int, tuple[str, float]] = {}  # who and why, and when it may be asked again
 
     def refresh(self) -> None:
         """Ask new nodes who they are; who left may come back with other data, who was refused may be right by now."""
@@ -153,11 +153,12 @@ class Roster:
                 self.say(f"site {name} is there")
                 return None
             reason = "the run began without it and has no room for more sites"
-        else:
-            self.refused[node] = reason, time.monotonic() + ASKED_AGAIN
-        if reason == before:
+        text = f"site {name} cannot take part: {reason}"
+        if node not in self.known:
+            self.refused[node] = text, time.monotonic() + ASKED_AGAIN
+        if text == before:
             return None
-        self.say(f"site {name} cannot take part: {reason}")
+        self.say(text)
         return None if "error" in facts else reason
 
     def conflict(self, name: str, claim: dict[str, Any]) -> str | None:

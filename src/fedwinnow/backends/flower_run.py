@@ -87,7 +87,7 @@ def gather(grid: Grid, hello: dict[str, Any], unfit: Unfit, terms: Terms) -> Ros
         if len(there) >= terms.sites:
             return roster
         if time.monotonic() > until:
-            why = "".join(f" One could not take part: {reason}." for reason, _ in roster.refused.values())
+            why = "".join(f" The {text}." for text, _ in roster.refused.values())
             raise RunError(f"only {len(there)} of {terms.sites} sites came within {terms.patience:g} seconds.{why}")
         time.sleep(LOOK)
 
