@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.audits import MOMENTUM, NOISES, SCENES, experiment, flags, keep, spread
 from benchmarks.results import machine
-from fedwinnow.auditing.audit import DEFAULT_JUDGEMENT
+from fedwinnow.auditing.audit import DEFAULT_JUDGEMENT, DEFAULT_METHOD
 from fedwinnow.auditing.training import find_judgement, prepare_audit, train_and_judge
 from fedwinnow.data.tensors import InputStep
 from fedwinnow.errors import missing_extra
@@ -39,12 +39,15 @@ def main() -> None:
     """Measure and print a Markdown table."""
     parser = flags("audit_compare", __doc__)
     parser.add_argument("--noise", default="uniform", help="uniform, pair, any noise spec, or `data` for human errors")
-    parser.add_argument("--methods", nargs="+", default=["fedavg", "winnow"])
+    parser.add_argument("--methods", nargs="+", default=[DEFAULT_METHOD, "fedavg", "winnow"])
     parser.add_argument("--judgement", default=DEFAULT_JUDGEMENT)
-    parser.add_argument("--cleanlab-rates", nargs="+", type=float, default=[0.002, 0.005, 0.01, 0.03])
+    parser.add_argument(
+        "--cleanlab-rates", nargs="*", type=float, default=[0.002, 0.005, 0.01, 0.03], help="none: leave cleanlab out"
+    )
     parser.add_argument("--scenes", nargs="+", default=list(SCENES), choices=SCENES)
     chosen = parser.parse_args()
-    check_cleanlab()
+    if chosen.cleanlab_rates:
+        check_cleanlab()
     print(f"Machine: {machine()}.\nSettings: {vars(chosen)}\n")
     print("| scene | who | wrong | AUROC | average precision | precision at the number of errors |")
     print("|---|---|---:|---:|---:|---:|", flush=True)
@@ -83,12 +86,10 @@ def compare(chosen: argparse.Namespace, scene: str, seed: int) -> dict[str, dict
         with tempfile.TemporaryDirectory() as folder:
             judged = train_and_judge(stage, Path(folder), judgement, Manner(checkpoint_every=1000))
         named[f"audit ({method}, {chosen.judgement})"] = judged.score
-    wrong, holdings = stage.scene.wrong, stage.scene.holdings
+    wrong = stage.scene.wrong
     assert wrong is not None
-    named["cleanlab, each site alone"] = np.concatenate(
-        [suspicion(stage, holdings.of(site), chosen) for site in range(holdings.clients)]
-    )
-    named["cleanlab, pooled"] = suspicion(stage, slice(0, len(wrong)), chosen)
+    if chosen.cleanlab_rates:
+        named |= by_cleanlab(stage, chosen)
     return {
         who: {
             "wrong": float(wrong.mean()),
@@ -98,6 +99,14 @@ def compare(chosen: argparse.Namespace, scene: str, seed: int) -> dict[str, dict
         }
         for who, score in named.items()
     }
+
+
+def by_cleanlab(stage: Stage, chosen: argparse.Namespace) -> dict[str, Floats]:
+    """cleanlab's opinion of every label: from the samples of its site alone, and from the pooled data."""
+    holdings = stage.scene.holdings
+    alone = [suspicion(stage, holdings.of(site), chosen) for site in range(holdings.clients)]
+    pooled = suspicion(stage, slice(0, len(holdings.rows)), chosen)
+    return {"cleanlab, each site alone": np.concatenate(alone), "cleanlab, pooled": pooled}
 
 
 def precision_at_errors(score: Floats, wrong: np.ndarray) -> float:

@@ -10,6 +10,7 @@ import torch
 
 from by_hand import conversation, identity, one_client, one_server
 from fedwinnow.api import run
+from fedwinnow.errors import UsageError
 from fedwinnow.methods.winnow import Winnow
 from fedwinnow.parts.flips import Flips
 from fedwinnow.testing import MethodTester, comparable, toy_data
@@ -174,6 +175,11 @@ def played(folder, method, rounds):
         server.begin(number)
         asked.append(conversation(method, server, answers))
     return server, asked
+
+
+def test_half_a_round_is_refused():
+    with pytest.raises(UsageError, match=r"warm_up=2\.5 was given; allowed: whole rounds, or a share below 1"):
+        Winnow(warm_up=2.5)
 
 
 def test_em_asks_everybody_who_was_seen_after_the_warm_up(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 
@@ -146,6 +147,15 @@ def test_a_tiny_table_from_scratch(tmp_path, capsys):
 def fits(partition, spec):
     """Whether two specs are the same part, whatever defaults they spell out."""
     return catalogue.make("partitions", partition) == catalogue.make("partitions", spec)
+
+
+def test_a_row_that_the_paper_has_in_some_columns_only_can_be_filled_up():
+    recipe = find_recipe("feddiv-table-1")
+    words = {"rows": ["fedavg"], "columns": ["rho=0.6 tau=0.5", "rho=1.0 tau=0.5"], "seeds": [0]}
+    printed = recipe.plan(Path("x"), "laptop", **words).jobs
+    filled = recipe.plan(Path("x"), "laptop", also=["fedavg"], **words).jobs
+    assert [job.scene for job in printed] == ["uniform rho=0.6 tau=0.5"]
+    assert [job.scene for job in filled] == ["uniform rho=0.6 tau=0.5", "uniform rho=1.0 tau=0.5"]
 
 
 def test_a_part_of_a_table_and_other_methods_beside_it(tmp_path, capsys):

@@ -27,7 +27,9 @@ from fedwinnow.metrics.detection import relabelling, sample_detection
 from fedwinnow.randomness import Floats
 from fedwinnow.store import RunFolder
 
-DEFAULT_METHOD = "fedavg"
+# Models that have seen all labels know rare and hard samples; models that have left out what looks wrong do not believe
+# errors with a system. Half of the rounds each, and they judge together.
+DEFAULT_METHOD = "winnow:warm_up=0.5"
 DEFAULT_JUDGEMENT = "mean"
 DEFAULT_THRESHOLD = 0.5
 NEVER = 1.01  # a threshold that no label reaches

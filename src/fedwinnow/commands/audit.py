@@ -53,8 +53,8 @@ class Audit(Flags):
     """For a trial: which labels are made wrong (see `fedwinnow noises`); the truth is then known."""
     run_folder: Annotated[Path | None, tyro.conf.arg(name="run")] = None
     """A finished run whose model judges, instead of training."""
-    method: str = "fedavg"
-    """The method that trains the judging models; winnow sees errors with a system that FedAvg half believes."""
+    method: str = "winnow:warm_up=0.5"
+    """The method that trains the judging models; none of them measured better on all kinds of errors than this one."""
     judgement: str | None = None
     """How the models judge (see `fedwinnow judgements`); none: the one that measured best."""
     threshold: float | None = None

@@ -57,7 +57,7 @@ class Chosen(Flags):
     methods: tuple[str, ...] = ()
     """Only these rows, by the names that the paper's table has here."""
     also: tuple[str, ...] = ()
-    """Methods that the paper's table does not have, for example oracle fedgr:preset=code."""
+    """Methods for all columns that the paper's table does not have there, for example oracle fedgr:preset=code."""
     columns: tuple[str, ...] = ()
     """Only the columns that have one of these words in their name."""
     seeds: tuple[int, ...] = ()

@@ -22,6 +22,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from fedwinnow.errors import UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.payload import Exposure, Payload
@@ -51,7 +52,9 @@ class Winnow(Method):
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "winnow")
     exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "statistics": "client"}
 
-    warm_up: int | None = option(None, "Rounds on all labels first; none: a fifth of all.", symbol="T_w", at_least=0)
+    warm_up: float | None = option(
+        None, "Rounds on all labels first, or, below 1, their share; none: a fifth of all.", symbol="T_w", at_least=0
+    )
     filter: Literal["flips", "relative", "probability"] = option(
         "flips",
         "What is shared: which class is mistaken for which, or two Gaussians over 1 - p(given) / p(likeliest) or over "
@@ -85,6 +88,11 @@ class Winnow(Method):
         at_least=0,
         at_most=1,
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.warm_up is not None and self.warm_up > 1 and self.warm_up % 1:
+            raise UsageError(f"winnow: warm_up={self.warm_up:g} was given; allowed: whole rounds, or a share below 1.")
 
     # --- the server's half -----------------------------------------------------------------------------------------
 

@@ -139,9 +139,8 @@ class Recipe:
             if key not in SETTINGS:
                 raise unknown("setting", key, SETTINGS)
         wanted = [row for row in rows or self.rows if row not in self.missing]
-        printed = dict.fromkeys((cell["method"], setting_of(cell)) for cell in self.cells)
-        cells = [(row, setting) for row, setting in printed if row in wanted]
-        cells += [(row, setting) for row in also if row not in wanted for setting in self.settings]
+        printed = [(cell["method"], setting_of(cell)) for cell in self.cells if cell["method"] in wanted]
+        cells = dict.fromkeys([*printed, *((row, setting) for row in also for setting in self.settings)])
         chosen = self.columns(columns)
         jobs = []
         for seed in seeds or self.book["seeds"][scale]:
