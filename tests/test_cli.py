@@ -303,5 +303,5 @@ def test_a_warning_is_one_line_and_the_work_goes_on(call, tmp_path):
     code, _, err = call("scene", "make", *data, "--quiet")
     assert code == 0
     assert err.startswith("warning: sites: these sites differ only in capitals")
-    assert "'North' and 'north'" in err
+    assert "'North' (n=16) and 'north' (n=16)" in err
     assert len(err.splitlines()) == 1

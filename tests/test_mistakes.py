@@ -223,12 +223,13 @@ table | 2 | no run folder was given
 table nowhere | 3 | there is no such folder
 table bare | 3 | no run in there
 table other-version | 3 | cannot be read
-table run --show last11 | 2 | --show last11 ... last10
+table run --show last11 | 2 | --show 'last11' ... Did you mean 'last10'?
 table run --rows metod | 2 | Did you mean 'method'?
 table run --alpha 2 | 2 | --alpha 2.0 ... below 1
 table run --out a.pdf | 2 | .md, .tex, .csv, .json
 figure cuves run | 2 | Did you mean 'curves'?
 figure curves | 2 | no run folder was given
+figure run curves | 2 | The name of the picture comes first
 figure curves run --out a.gif | 2 | .png, .svg or .pdf
 figure sensitivity run | 2 | needs --option
 detection run | 3 | no round has client indicators ... fednoro

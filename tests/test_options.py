@@ -44,6 +44,8 @@ def made(spec: str) -> Sample:
         ("a:b-c=1", "a", {"b_c": "1"}),
         ("a:path=x=y", "a", {"path": "x=y"}),
         ("a:path=C:/x.csv", "a", {"path": "C:/x.csv"}),
+        ("C:\\x\\my.py:b=1", "C:\\x\\my.py", {"b": "1"}),
+        ("d:/x/my.py", "d:/x/my.py", {}),
         ('a:label="one, two",b=3', "a", {"label": "one, two", "b": "3"}),
         ("a:label='say \"x\"'", "a", {"label": 'say "x"'}),
         ("a:label=it's", "a", {"label": "it's"}),

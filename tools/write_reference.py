@@ -57,12 +57,13 @@ CHAPTERS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("fedwinnow.experiment.play:Watcher", "fedwinnow.trackers.tracker:Tracker"),
     ),
     "Errors": (
-        "Everything foreseen is one of these; `exit_code` is that of the command line.",
+        "Everything foreseen is one of these; `exit_code` is that of the command line. A warning ends nothing.",
         (
             "fedwinnow.errors:FedwinnowError",
             "fedwinnow.errors:UsageError",
             "fedwinnow.errors:DataError",
             "fedwinnow.errors:RunError",
+            "fedwinnow.errors:FedwinnowWarning",
         ),
     ),
 }

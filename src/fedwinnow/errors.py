@@ -37,10 +37,14 @@ class FedwinnowWarning(UserWarning):
 def unknown(what: str, given: str, allowed: Iterable[str]) -> UsageError:
     """An unknown name: say it, guess what was meant, list what is allowed."""
     names = sorted(allowed)
-    close = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
-    guess = f" Did you mean '{close[0]}'?" if close else ""
     listing = ", ".join(names) if names else "none"
-    return UsageError(f"unknown {what} '{given}'.{guess} Allowed: {listing}.")
+    return UsageError(f"unknown {what} '{given}'.{guess(given, names)} Allowed: {listing}.")
+
+
+def guess(given: str, names: Iterable[str]) -> str:
+    """` Did you mean 'name'?`, or nothing where no name is near."""
+    close = difflib.get_close_matches(given, list(names), n=1, cutoff=0.6)
+    return f" Did you mean '{close[0]}'?" if close else ""
 
 
 def missing_extra(extra: str, purpose: str) -> UsageError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import types
 import typing
 from functools import cache
@@ -17,6 +18,7 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 from fedwinnow.errors import UsageError, unknown
 
 LARGEST = 2**63 - 1  # what an array can count
+DRIVE = re.compile(r"[A-Za-z]:[\\/]")  # how an absolute path of Windows begins; no key of an option does
 Value = TypeVar("Value")
 
 
@@ -233,11 +235,14 @@ def to_path(where: str, raw: Any) -> Path:
 
 def parse_spec(text: str) -> tuple[str, dict[str, str]]:
     """Split `name:key=value,key="a, b"` into the name and its raw values."""
-    name, colon, rest = text.strip().partition(":")
+    drive = DRIVE.match(text.strip())
+    start = drive.end() if drive else 0
+    name, colon, rest = text.strip()[start:].partition(":")
+    name = text.strip()[:start] + name
     if not name:
         raise UsageError(f"'{text}' was given; allowed: name or name:key=value,key=value.")
     values: dict[str, str] = {}
-    for piece in split_outside_quotes(rest, text) if colon and rest.strip() else []:
+    for piece in split_outside_quotes(rest, ",", text) if colon and rest.strip() else []:
         key, equals, value = piece.partition("=")
         key, value = key.strip().replace("-", "_"), value.strip()
         if not equals or not key:
@@ -248,15 +253,15 @@ def parse_spec(text: str) -> tuple[str, dict[str, str]]:
     return name, values
 
 
-def split_outside_quotes(rest: str, whole: str) -> list[str]:
-    """Split at commas, except inside quotes that begin right after an equals sign."""
+def split_outside_quotes(rest: str, separator: str, whole: str) -> list[str]:
+    """Split at a separator, except inside quotes that begin right after an equals sign."""
     pieces, start, quote = [], 0, ""
     for place, letter in enumerate(rest):
         if quote:
             quote = "" if letter == quote else quote
         elif letter in "\"'" and place and rest[place - 1] == "=":
             quote = letter
-        elif letter == ",":
+        elif letter == separator:
             pieces.append(rest[start:place])
             start = place + 1
     if quote:

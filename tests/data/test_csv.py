@@ -101,10 +101,11 @@ def test_roles_are_no_features(write):
 
 
 def test_the_test_file_is_encoded_with_the_training_schema(write):
-    test = write("sex,age,label\nx,4,b\nm,,a\n", "test.csv")
-    dataset = load_csv(write("age,sex,label\n1,m,a\n3,f,b\n"), test_path=test)
+    test = write("sex,age,label\nx,4,b\nm,,a\n", "test.csv")  # which site a row is at, only training rows say
+    dataset = load_csv(write("age,sex,ward,label\n1,m,north,a\n3,f,south,b\n"), test_path=test, site="ward")
     assert rows(dataset, "test") == [[2.0, 0.0, 0.0], [0.0, 0.0, 1.0]]  # an unknown category is none
     assert dataset.test.labels.tolist() == [1, 0]
+    assert dataset.test.sites is None
 
 
 def test_numeric_labels_are_ordered_by_value_and_1_0_is_1(write):

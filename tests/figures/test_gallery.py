@@ -101,6 +101,26 @@ def test_verdicts_are_those_of_the_summary(runs):
     assert realised == pytest.approx(view.scene.realised, abs=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["no zip", "damaged", "other arrays"])
+def test_verdicts_that_cannot_be_read(tmp_path, kind):
+    folder = write_run(tmp_path / "run", "fedavg", 0, 0.5)
+    names = ("p_wrong",) if kind == "other arrays" else ("p_wrong", "suggested", "loss")
+    np.savez_compressed(folder / "verdicts.npz", **{name: np.random.RandomState(0).rand(99) for name in names})
+    content = (folder / "verdicts.npz").read_bytes()
+    if kind == "damaged":
+        content = content[:100] + b"\xff" * 100 + content[200:]  # the list of contents, at the end, stays whole
+    (folder / "verdicts.npz").write_bytes(b"PK\x03\x04 no" if kind == "no zip" else content)
+    with pytest.raises(DataError, match=r"verdicts\.npz: not the verdicts of a run"):
+        _ = View(read_records([tmp_path])[0]).verdicts
+
+
+def test_clients_that_cannot_be_read(tmp_path):
+    folder = write_run(tmp_path / "run", "fedavg", 0, 0.5)
+    (folder / "clients.csv").write_text("realised_rate,estimated_rate\n0.1,many\n")
+    with pytest.raises(DataError, match=r"clients\.csv: not the clients of a run .*many"):
+        rates(View(read_records([tmp_path])[0]))
+
+
 def test_stability_is_written_every_round(runs):
     view = View(read_records([runs / "fedavg"])[0])
     rounds, values = view.column("stability")
@@ -115,9 +135,10 @@ def test_stability_is_written_every_round(runs):
         ("similarity", "fedavg", {}, "only fedrn asks"),
         ("detection", "fedavg", {}, "no round has client indicators"),
         ("sensitivity", "fedrn", {}, "needs --option"),
-        ("sensitivity", "fedrn", {"option": "neighbour"}, "no number neighbour"),
+        ("sensitivity", "fedrn", {"option": "neighbour"}, "no number neighbour; its numbers: .*neighbours"),
+        ("sensitivity", "fedavg", {"option": "mu"}, "no number mu; its numbers: .*Give runs of one method"),
         ("curves", "fedavg", {"column": "acuracy"}, "Did you mean 'accuracy'"),
-        ("curves", "fedavg", {"client": 1}, "--client was given; figure curves takes column"),
+        ("curves", "fedavg", {"client": 1}, "--client 1 was given, but figure curves takes --column"),
         ("curve", "fedavg", {}, "Did you mean 'curves'"),
     ],
 )

@@ -135,3 +135,8 @@ def test_installed_methods_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_part_that_is_no_method_is_told_apart() -> None:
     with pytest.raises(UsageError, match="sgd was given as the method, but is a Sgd; allowed: a method, by name"):
         find_method(Sgd())
+
+
+def test_the_drive_of_a_windows_path_is_part_of_the_file() -> None:
+    with pytest.raises(UsageError, match=r"--method C:\\x\\my\.py: there is no such file"):
+        find_method("C:\\x\\my.py:keep=0.25")

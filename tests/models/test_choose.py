@@ -11,7 +11,7 @@ from torch import nn
 from fedwinnow.catalogue import entries
 from fedwinnow.data.dataset import Dataset, Resident, Samples
 from fedwinnow.errors import DataError, UsageError
-from fedwinnow.models.choose import make_model, model_for
+from fedwinnow.models.choose import in_turn, make_model, model_for
 from fedwinnow.models.mlp import Mlp
 from fedwinnow.models.shape import Shape
 
@@ -53,6 +53,21 @@ def test_a_shape_that_is_none(kind: str, sample_shape: tuple[int, ...]) -> None:
 def test_the_model_follows_the_data(shape: Shape, name: str) -> None:
     assert model_for(shape) == name
     assert make_model(None, shape)(shape.example()).shape == (2, shape.classes)
+
+
+@pytest.mark.parametrize(
+    ("spec", "models"),
+    [
+        ("lenet + mlp:width=3", ["lenet", "mlp:width=3"]),
+        ("lenet+./mine.py:build+mlp", ["lenet", "./mine.py:build", "mlp"]),
+        ("lenet:weights=/a+b/w.safetensors", ["lenet:weights=/a+b/w.safetensors"]),
+        ("mlp:weights=/c++/w.safetensors+lenet", ["mlp:weights=/c++/w.safetensors", "lenet"]),
+        ('mlp:weights="/b+mlp"+lenet', ['mlp:weights="/b+mlp"', "lenet"]),
+        ("mlp:scale=1e+05", ["mlp:scale=1e+05"]),
+    ],
+)
+def test_a_plus_separates_models_and_leaves_paths_whole(spec: str, models: list[str]) -> None:
+    assert in_turn(spec) == models
 
 
 def same(one: nn.Module, other: nn.Module) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from fedwinnow.report import words
 from fedwinnow.report.curve import curve_of
 from fedwinnow.report.html import report_of
 from fedwinnow.testing import toy_data
+from run_folders import write_run
 
 SETTINGS = {
     "clients": 4,
@@ -125,8 +127,15 @@ def test_it_can_be_made_again_from_the_folder_alone(plain_run: Path) -> None:
 
 
 def test_only_run_folders_have_one(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="not a run folder"):
+    with pytest.raises(DataError, match=r"not a run folder \(it has no config\.toml\).* such as runs/fedavg-digits-0"):
         report_of(tmp_path)
+    with pytest.raises(DataError, match=r"not a run folder \(there is nothing there"):
+        report_of(tmp_path / "none")
+    inner = write_run(tmp_path / "fedavg-0", "fedavg", 0, 0.5)
+    with pytest.raises(DataError, match=re.escape(f"such as {inner}, which is in it")):
+        report_of(tmp_path)
+    with pytest.raises(DataError, match=r"not a run folder \(it is a file"):
+        report_of(inner / "summary.json")
 
 
 def test_the_curve_marks_last_best_and_the_mean_of_ten() -> None:

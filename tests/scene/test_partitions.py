@@ -120,6 +120,16 @@ def test_dirichlet_of_zero_is_one_class_per_client(clients, per_client):
     assert (table.sum(axis=0) == 100).all()
 
 
+def test_dirichlet_of_zero_keeps_the_promised_minimum():
+    people = Population(np.repeat([0, 1], [57, 3]), classes=2, clients=10, seed=0)  # five clients share three samples
+    with pytest.raises(DataError, match=r"always had fewer than 1 of the 60 samples \(in the last draw 2 of 10\)"):
+        split("dirichlet:alpha=0", people)
+    assert sorted(split("dirichlet:alpha=0,empty=keep", people).sizes)[:3] == [0, 0, 1]
+    assert split("dirichlet:alpha=0,minimum=0", people).sizes.min() == 0
+    with pytest.raises(UsageError, match="minimum of at most 6"):
+        split("dirichlet:alpha=0,minimum=7", people)
+
+
 def test_smaller_alpha_is_more_skewed():
     people = population(samples=6000, clients=20)
 

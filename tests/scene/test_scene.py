@@ -229,7 +229,7 @@ def test_sites_carry_the_names_of_the_data():
 
 def test_sites_that_look_alike_stay_apart_with_a_warning():
     data = toy(sites=np.array(["North", "north", " North ", "south"] * 50))
-    with pytest.warns(FedwinnowWarning, match="' North ' and 'North' and 'north'") as told:
+    with pytest.warns(FedwinnowWarning, match=r"' North ' \(n=50\) and 'North' \(n=50\) and 'north'") as told:
         scene = Scene.make(data, partition="column")
     assert scene.site_names == (" North ", "North", "north", "south")
     assert len(told) == 1

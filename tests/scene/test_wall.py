@@ -1,4 +1,4 @@
-"""The wall: nothing that a method is handed leads to the true labels."""
+"""What a scene shows of one site leads to no true label."""
 
 from __future__ import annotations
 

@@ -181,6 +181,10 @@ def test_other_settings_need_another_folder(tmp_path, capsys):
         (["--noises", "constnt:rate=1"], "Did you mean 'constant'"),
         (["--engine", "lokyy"], "unknown engine 'lokyy'. Did you mean 'loky'"),
         (["--engine", "dask:adress=x"], "Did you mean 'address'"),
+        (
+            ["--engine", "dask:address=tcp://h:1", "--jobs", "2"],
+            "--jobs 2 was given with --engine dask:address=tcp://h:1",
+        ),
         (["--jobs", "0"], "--jobs 0 was given"),
         (["--rounds", "-1"], "--rounds -1"),
     ],
@@ -236,6 +240,19 @@ def test_a_dask_cluster_loses_a_worker_midway(tmp_path):
     assert [one.status for one in swept.outcomes] == ["finished"] * 4
     engine_study(tmp_path, "serial", "kill")
     assert_same_runs(tmp_path / "dask", tmp_path / "serial")
+
+
+@pytest.mark.parametrize(
+    ("engine", "jobs", "words"),
+    [
+        ("loky", 2, "2 at a time"),
+        ("dask", 2, "2 at a time"),
+        ("dask:address=tcp://h:1", 1, "as many at a time as there are workers"),
+        ("ray:address=auto", 1, "as many at a time as there are workers"),
+    ],
+)
+def test_how_many_runs_go_at_a_time(engine, jobs, words):
+    assert make_engine(engine, jobs).pace == words
 
 
 @needs_kill

@@ -236,19 +236,47 @@ def test_command(tmp_path, capsys):
         ([], 2, "no run folder was given"),
         (["absent"], 3, "no such folder"),
         (["empty"], 3, "no run in there"),
-        (["runs", "--show", "lst10"], 2, "--show lst10 was given; allowed: last10"),
-        (["runs", "--rows", "metod"], 2, "unknown setting 'metod'. Did you mean 'method'?"),
+        (["runs/fedavg-0/config.toml"], 3, "config.toml: it is a file. Allowed: run folders"),
+        (["broken"], 3, "no run is finished: broken (interrupted). Continue one"),
+        (["runs", "--show", "lst10"], 2, "unknown figure for --show 'lst10'. Did you mean 'last10'? Allowed: last10"),
+        (["runs", "--rows", "metod"], 2, "unknown setting for --rows 'metod'. Did you mean 'method'?"),
+        (["runs", "--columns", "nois"], 2, "unknown setting for --columns 'nois'. Did you mean 'noise'?"),
+        (["runs", "--rows", ""], 2, "--rows is empty; allowed: the settings"),
+        (["runs", "runs/../again"], 2, "same settings: leave one of them out"),
+        (["again", "--against", "fedavg"], 2, "no other row to compare it with"),
         (["runs", "--out", "table.doc"], 2, "a file that ends in .md"),
         (["runs", "--alpha", "2"], 2, "above 0 and below 1"),
-        (["runs", "--show", "cost.nothing"], 3, "no run has a value for cost.nothing"),
+        (["runs", "--show", "cost.nothing"], 3, "no run has a value for cost.nothing. runs/"),
+        (["runs", "--show", "detection.sample.auroc"], 3, "Did you mean 'detection.samples.auroc'?"),
     ],
 )
 def test_wrong_use(tmp_path, monkeypatch, capsys, words, code, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     write_runs(tmp_path / "runs", CLEAR)
+    write_run(tmp_path / "again", "fedavg", 0, 0.5)
+    write_run(tmp_path / "broken", "fedavg", 0, 0.5, status="interrupted")
     assert command(*words) == code
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_misspelt_figure_beside_others_is_noted(tmp_path):
+    made = table(write_runs(tmp_path, CLEAR), show="last10,seconds,detection.sample.auroc")
+    assert "No run has seconds, detection.sample.auroc. Did you mean 'detection.samples.auroc'?" in made.notes
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"score": "acuracy"}, "unknown score 'acuracy'. Did you mean 'accuracy'"),
+        ({"test": "u"}, "unknown test 'u'. Allowed: t, wilcoxon"),
+        ({"rows": "method"}, r'rows="method" was given; allowed: a list of settings, such as \["method"\]'),
+        ({"columns": "noise"}, 'columns="noise" was given'),
+    ],
+)
+def test_wrong_use_from_python(tmp_path, words, message):
+    with pytest.raises(UsageError, match=message):
+        table(write_runs(tmp_path, CLEAR), **words)
 
 
 def test_a_broken_summary_is_named(tmp_path):

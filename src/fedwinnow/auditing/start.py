@@ -13,6 +13,7 @@ from fedwinnow.data.source import Source
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.settings import Experiment, Settings, experiment_of
 from fedwinnow.options import parse_spec
+from fedwinnow.store import RunFolder
 
 RUN_JUDGEMENT = "final:prior=false"  # a run that was not made for an audit has kept nothing but its model
 
@@ -76,9 +77,7 @@ def partition_of(dataset: Dataset, clients: int | None, asked: Any) -> str:
 
 def settings_of_run(folder: Path, judgement: str | None, choices: dict[str, Any]) -> AuditSettings:
     """The settings of an audit by the model of a run."""
-    path = folder / "config.toml"
-    if not path.exists():
-        raise DataError(f"--run {folder}: not a run folder (it has no config.toml).")
+    path = RunFolder.existing(folder).path / "config.toml"
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         experiment = Experiment(**{**table, "scene": Path(table["scene"]) if "scene" in table else None})

@@ -141,7 +141,7 @@ def announce(plan: Plan, engine: Engine, device: str | None, console: Console) -
     console.print(
         f"{len(plan.jobs)} runs: {count[0]} methods x {count[1]} scenes x {count[2]} seeds; "
         f"{states['finished']} finished, {states['broken']} to continue, "
-        f"{states['new']} new; {engine.jobs} at a time ({engine.name}), in {plan.out}",
+        f"{states['new']} new; {engine.pace} ({engine.name}), in {plan.out}",
         markup=False,
     )
     if states["finished"] == len(plan.jobs):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedwinnow.data.dataset import Dataset, Kind, Labels, Resident, Samples
 from fedwinnow.data.images import channel_statistics
-from fedwinnow.data.labels import class_names_of, class_numbers, name_some
+from fedwinnow.data.labels import class_names_of, class_numbers, name_some, warn_of_alike_classes
 from fedwinnow.errors import DataError, UsageError, unknown
 
 AskedKind = Literal["auto", "images", "rows", "tokens"]
@@ -54,7 +54,9 @@ def from_arrays(
     test = None if x_test is None else test_part(name, x_test, y_test, train, found, names, indexed)
     mean, std = channel_statistics(train.features) if found == "images" else ((), ())
     size = vocabulary_of(name, train, test, vocabulary) if found == "tokens" else 0
-    return Dataset(name, found, names, train, test, labels_trusted=False, mean=mean, std=std, vocabulary=size)
+    dataset = Dataset(name, found, names, train, test, labels_trusted=False, mean=mean, std=std, vocabulary=size)
+    warn_of_alike_classes(dataset)
+    return dataset
 
 
 def test_part(name: str, x: Any, y: Any, train: Samples, kind: Kind, names: Sequence[str], indexed: bool) -> Samples:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import unicodedata
+import warnings
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 import numpy as np
 
-from fedwinnow.data.dataset import Labels
+from fedwinnow.data.dataset import Dataset, Labels
+from fedwinnow.errors import FedwinnowWarning
 
 # Short enough for a Decimal to hold exactly; anything longer is a text.
 NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{0,8})?([eE][+-]?[0-9]{1,2})?")
@@ -48,3 +51,24 @@ def name_some(class_names: Sequence[str], limit: int = 10) -> str:
     """Class names for an error message, cut where there are many."""
     more = f", ... ({len(class_names)} in all)" if len(class_names) > limit else ""
     return ", ".join(class_names[:limit]) + more
+
+
+def warn_of_alike_classes(dataset: Dataset) -> None:
+    """Say which classes may be one class written in two ways."""
+    counts = np.bincount(dataset.train.labels, minlength=dataset.classes)
+    warn_of_look_alikes(dataset.name, "classes", dataset.class_names, counts.tolist())
+
+
+def warn_of_look_alikes(data: str, what: str, names: Sequence[str], counts: Sequence[int]) -> None:
+    """Say which names may mean the same; they stay apart, because nobody but the user can know."""
+    alike: dict[str, list[str]] = {}
+    for name, count in zip(names, counts, strict=True):
+        plain = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+        alike.setdefault(plain, []).append(f"'{name}' (n={count})")
+    if several := [" and ".join(group) for group in alike.values() if len(group) > 1]:
+        warnings.warn(
+            f"{data}: these {what} differ only in capitals, spaces or the form of a letter, and count as different "
+            f"{what}: {name_some(several)}. Write them alike in the data if they are the same.",
+            FedwinnowWarning,
+            stacklevel=3,
+        )

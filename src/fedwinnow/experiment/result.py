@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedwinnow.errors import DataError, UsageError, unknown
+from fedwinnow.errors import UsageError, unknown
 from fedwinnow.randomness import Floats
 from fedwinnow.scene.scene import Scene
 from fedwinnow.store import RunFolder
@@ -21,9 +21,7 @@ class Result:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._files = RunFolder(self.folder)
-        if not (self.folder / "config.toml").exists():
-            raise DataError(f"{self.folder}: not a run folder (it has no config.toml).")
+        self._files = RunFolder.existing(self.folder)
 
     def __repr__(self) -> str:
         last = self.summary.get("last10") or {}

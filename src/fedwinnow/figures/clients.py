@@ -37,9 +37,9 @@ def rates(view: View) -> tuple[Floats, Floats]:
     try:
         with path.open(encoding="utf-8", newline="") as stream:
             rows = [(row["realised_rate"], row["estimated_rate"]) for row in csv.DictReader(stream)]
-    except (OSError, KeyError) as problem:
-        raise DataError(f"{path}: cannot be read ({problem}).") from None
-    pairs = np.array([(float(real), float(guess)) for real, guess in rows if real and guess]).reshape(-1, 2)
+        pairs = np.array([(float(real), float(guess)) for real, guess in rows if real and guess]).reshape(-1, 2)
+    except (OSError, KeyError, ValueError) as problem:
+        raise DataError(f"{path}: not the clients of a run ({type(problem).__name__}: {problem}).") from None
     if not len(pairs):
         raise DataError(f"{path}: no client has both a realised and an estimated rate.")
     return pairs[:, 0], pairs[:, 1]
@@ -104,7 +104,7 @@ def draw_memorised_map(views: Sequence[View], path: Path) -> Path:
     view = views[0]
     rows = [row for row in view.rounds if "memorised_by_site" in row]
     if not rows:
-        raise DataError(f"{view.record.folder}: not measured in any round; run it with --memorisation-every 1.")
+        raise lacks_local_models(view)
     grid = np.full((view.scene.clients, len(rows)), np.nan)
     for column, row in enumerate(rows):
         for client, shares in row["memorised_by_site"].items():
@@ -122,6 +122,14 @@ def draw_memorised_map(views: Sequence[View], path: Path) -> Path:
     return path
 
 
+def lacks_local_models(view: View) -> DataError:
+    """Why a picture of the clients' models cannot be drawn."""
+    return DataError(
+        f"{view.record.folder}: the clients' models were not measured in any round. Play the run again with "
+        "--memorisation-every 1, into another folder."
+    )
+
+
 def draw_local_accuracy(views: Sequence[View], path: Path) -> Path:
     """Test accuracy of the model that each client trained when it was last measured; clients in the order of noise."""
     views = on_one_scene(views)
@@ -133,7 +141,7 @@ def draw_local_accuracy(views: Sequence[View], path: Path) -> Path:
             for row in view.rounds:
                 last |= row.get("accuracy_by_site", {})
             if not last:
-                raise DataError(f"{view.record.folder}: not measured in any round; run it with --memorisation-every 1.")
+                raise lacks_local_models(view)
             values = 100 * np.array([last.get(str(client), np.nan) for client in order])
             label = f"{name}: {np.nanmin(values):.0f} to {np.nanmax(values):.0f} %"
             mark, colour = MARKS[place % len(MARKS)], CYCLE[place % len(CYCLE)]

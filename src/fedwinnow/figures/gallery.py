@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedwinnow.errors import UsageError, unknown
-from fedwinnow.study.records import read_records
+from fedwinnow.study.records import finished, read_records
 
 # name -> (module and function, one line, options it takes)
 PICTURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -39,19 +39,20 @@ def draw(name: str, places: Iterable[str | Path], path: Path, **options: Any) ->
     from fedwinnow.figures.view import View
 
     if name not in PICTURES:
-        raise unknown("figure", name, PICTURES)
+        problem = unknown("figure", name, PICTURES)
+        swapped = " The name of the picture comes first, then the folders." if Path(name).exists() else ""
+        raise UsageError(f"{problem}{swapped}")
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise UsageError(f"--out {path} was given; allowed: a file that ends in .png, .svg or .pdf.")
     home, _, allowed = PICTURES[name]
     given = {key: value for key, value in options.items() if value is not None}
     for key in given:
         if key not in allowed:
-            raise UsageError(f"--{key} was given; figure {name} takes {', '.join(allowed) or 'no options'}.")
+            takes = ", ".join(f"--{one}" for one in allowed) or "none of these options"
+            raise UsageError(f"--{key} {given[key]} was given, but figure {name} takes {takes}. Leave it out.")
     module, _, function = home.partition(":")
     drawing = getattr(importlib.import_module(f"fedwinnow.figures.{module}"), function)
-    views = [View(record) for record in read_records(places) if record.finished]
-    if not views:
-        raise UsageError("none of these runs is finished.")
+    views = [View(record) for record in finished(read_records(places))]
     if module == "scene":
         made: Path = drawing(views[0].scene, path)
         return made

@@ -109,7 +109,13 @@ def value_of(view: View, option: str) -> float:
     method = tomllib.loads((view.record.folder / "config.toml").read_text(encoding="utf-8"))["method"]
     value = method.get(option)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise DataError(f"{view.record.folder}: {view.name} has no number {option}; it has: {', '.join(method)}.")
+        numbers = [
+            key for key, value in method.items() if isinstance(value, int | float) and not isinstance(value, bool)
+        ]
+        raise DataError(
+            f"{view.record.folder}: {view.name} has no number {option}; its numbers: {', '.join(numbers) or 'none'}. "
+            "Give runs of one method that has it."
+        )
     return float(value)
 
 

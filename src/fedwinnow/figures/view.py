@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
+from fedwinnow.data.archives import read_npz
 from fedwinnow.errors import DataError
 from fedwinnow.experiment.result import Result
 from fedwinnow.randomness import Floats, Integers
@@ -67,10 +66,12 @@ class View:
         if not path.exists():
             raise DataError(f"{path}: there is no such file; runs of earlier versions, and broken ones, have none.")
         try:
-            with np.load(path, allow_pickle=False) as stored:
-                return {name: stored[name] for name in ("p_wrong", "suggested", "loss")}
-        except (OSError, ValueError, KeyError) as problem:
-            raise DataError(f"{path}: not the verdicts of a run ({problem}).") from None
+            stored = read_npz(path)
+            return {name: stored[name] for name in ("p_wrong", "suggested", "loss")}
+        except (DataError, KeyError):
+            raise DataError(
+                f"{path}: not the verdicts of a run, or a damaged file. Play the run again, into another folder."
+            ) from None
 
     def column(self, key: str) -> tuple[Floats, Floats]:
         """Rounds and values of one column of rounds.jsonl."""

@@ -18,8 +18,8 @@ OWN_METHOD = "fedwinnow_own_method_"  # how the modules of users' files are name
 
 def find_method(spec: str | dict[str, Any] | Part) -> Method:
     """The method of this spec; `./my_method.py:key=value` takes it from a file."""
-    if isinstance(spec, str) and spec.partition(":")[0].endswith(".py"):
-        name, values = parse_spec(spec)
+    name, values = parse_spec(spec) if isinstance(spec, str) else ("", {})
+    if name.endswith(".py"):
         return build("method", method_in(Path(name)), dict(values))
     made = catalogue.make("methods", spec)
     if not isinstance(made, Method):

@@ -6,6 +6,7 @@ torch is imported by the functions that need it, so that the default model can b
 from __future__ import annotations
 
 import copy
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from fedwinnow.catalogue import make
 from fedwinnow.errors import UsageError
 from fedwinnow.models.model import Model
 from fedwinnow.models.shape import Shape
+from fedwinnow.options import split_outside_quotes
 from fedwinnow.randomness import stream_key
 
 if TYPE_CHECKING:
@@ -36,12 +38,30 @@ def model_for(shape: Shape) -> str:
 
 
 def in_turn(spec: ModelSpec | list[ModelSpec] | tuple[ModelSpec, ...]) -> list[ModelSpec]:
-    """The models that the clients have in turn: `lenet+mlp` or a list of specs; one model stays one."""
+    """The models that the clients have in turn: `lenet+mlp` or a list of specs; one model stays one.
+
+    A + separates where a model begins after it, so that the path in `lenet:weights=/a+b/w.safetensors` stays whole; one
+    that ends like the name of a model (`/b+mlp`) needs quotes, as a path with a comma does.
+    """
     if isinstance(spec, list | tuple):
         return list(spec)
-    if not isinstance(spec, str) or "+" not in spec or names_file(spec):
+    if not isinstance(spec, str) or names_file(spec):
         return [spec]
-    return [piece.strip() for piece in spec.split("+")]
+    first, *others = split_outside_quotes(spec, "+", spec)
+    found = [first]
+    for piece in others:
+        if begins_model(piece):
+            found.append(piece)
+        else:
+            found[-1] += f"+{piece}"
+    return [piece.strip() for piece in found]
+
+
+def begins_model(piece: str) -> bool:
+    """Whether a text that follows a + looks like a model: a name, perhaps with options, or the user's own file."""
+    from fedwinnow.models.own import is_own
+
+    return re.fullmatch(r"\s*[A-Za-z_][\w-]*\s*(:.*)?", piece) is not None or is_own(piece)
 
 
 def names_file(spec: str) -> bool:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from fedwinnow import catalogue
-from fedwinnow.errors import DataError
 from fedwinnow.report import words
 from fedwinnow.report.curve import curve_of
 from fedwinnow.report.pages import render
@@ -32,11 +31,9 @@ def write_report(folder: RunFolder) -> None:
 
 def report_of(folder: str | Path) -> Path:
     """Make the report of any run folder anew; gives back its path."""
-    path = Path(folder)
-    if not (path / "config.toml").exists():
-        raise DataError(f"{path}: not a run folder (it has no config.toml).")
-    write_report(RunFolder(path))
-    return path / "report.html"
+    run = RunFolder.existing(Path(folder))
+    write_report(run)
+    return run.path / "report.html"
 
 
 def collect(folder: RunFolder) -> dict[str, Any]:

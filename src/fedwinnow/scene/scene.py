@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import unicodedata
-import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +13,9 @@ import numpy as np
 
 from fedwinnow import catalogue
 from fedwinnow.data.dataset import Dataset, Features
-from fedwinnow.data.labels import name_some
+from fedwinnow.data.labels import warn_of_look_alikes
 from fedwinnow.data.source import Source
-from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
+from fedwinnow.errors import DataError, UsageError
 from fedwinnow.options import Part
 from fedwinnow.randomness import Floats, Integers
 from fedwinnow.scene.holdings import Holdings
@@ -58,7 +56,7 @@ class DataReference:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Site:
-    """What one client may see of itself, and all that a method is handed: no way leads from here to the truth."""
+    """What one client may see of itself: no way leads from here to the truth."""
 
     number: int
     name: str
@@ -256,23 +254,8 @@ def site_names(rule: Partition, dataset: Dataset, clients: int) -> tuple[str, ..
     """The names of the sites: the data's own where it names them, else numbers."""
     sites = dataset.train.sites
     if rule.name == "column" and sites is not None:
-        names = tuple(str(name) for name in np.unique(sites))
-        warn_of_look_alikes(dataset.name, names)
-        return names
+        found, counts = np.unique(sites, return_counts=True)
+        warn_of_look_alikes(dataset.name, "sites", found.tolist(), counts.tolist())
+        return tuple(found.tolist())
     width = len(str(clients - 1))
     return tuple(f"client-{number:0{width}d}" for number in range(clients))
-
-
-def warn_of_look_alikes(data: str, names: tuple[str, ...]) -> None:
-    """Say which sites may be one site written in two ways; they stay apart, because nobody but the user can know."""
-    alike: dict[str, list[str]] = {}
-    for name in names:
-        plain = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
-        alike.setdefault(plain, []).append(f"'{name}'")
-    if several := [" and ".join(group) for group in alike.values() if len(group) > 1]:
-        warnings.warn(
-            f"{data}: these sites differ only in capitals, spaces or the form of a letter, and count as different "
-            f"sites: {name_some(several)}. Write them alike in the data if they are the same.",
-            FedwinnowWarning,
-            stacklevel=2,
-        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedwinnow.errors import unknown
+from fedwinnow.errors import UsageError, unknown
 from fedwinnow.metrics.defined import Figure
 from fedwinnow.study import statistics
 from fedwinnow.study.layout import Layout
@@ -43,6 +43,11 @@ def duels(layout: Layout, shown: Shown, row: str) -> list[str]:
     if row not in layout.rows:
         raise unknown("row for --against", row, layout.rows)
     found = [duel(layout, shown, row, other) for other in layout.rows if other != row and layout.competes(other)]
+    if not found:
+        raise UsageError(
+            f"--against {row} was given, but there is no other row to compare it with (references out of competition "
+            f"do not count). The rows: {', '.join(layout.rows)}. Add runs of another method, or leave --against out."
+        )
     corrected = statistics.holm({one.opponent: one.p for one in found})
     heading = (
         f"{row} against each other row, by {shown.name}: mean difference over settings, and a "

@@ -37,6 +37,21 @@ class Engine:
         for key in self.options:
             if key not in ENGINES[self.name]:
                 raise unknown(f"option of engine '{self.name}':", key, ENGINES[self.name])
+        if self.jobs > 1 and self.has_workers:
+            raise UsageError(
+                f"--jobs {self.jobs} was given with --engine {self.name}:address={self.options['address']}, a cluster "
+                "that has workers of its own, all of which are used. Leave --jobs at 1, and start as many as you want."
+            )
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether somebody else has decided how many runs go at a time."""
+        return "address" in self.options
+
+    @property
+    def pace(self) -> str:
+        """How many runs go at a time, in words."""
+        return "as many at a time as there are workers" if self.has_workers else f"{self.jobs} at a time"
 
     def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Place and result of the work on every item, as they come."""

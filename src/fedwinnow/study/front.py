@@ -13,6 +13,7 @@ from fedwinnow.study.table import Table, Wanted, make_table
 
 if TYPE_CHECKING:
     from fedwinnow.experiment.settings import Settings
+    from fedwinnow.study.plan import Plan
     from fedwinnow.study.sweep import Swept
 
 
@@ -75,23 +76,30 @@ def sweep(
     from fedwinnow.experiment.play import Manner
     from fedwinnow.federation.rounds import Faults
     from fedwinnow.study.engine import make_engine
-    from fedwinnow.study.plan import make_plan, variants
     from fedwinnow.study.sweep import Work, run_plan
 
-    refuse_single(settings)
-    plan = make_plan(
-        Path(out).absolute(),
+    manner = Manner(backend, device, True, checkpoint_every, Faults(on_client_error, quorum))
+    plan = plan_of(methods, scenes, seeds, Path(out).absolute(), settings)
+    return run_plan(plan, make_engine(engine, jobs), Work(manner, track))
+
+
+def plan_of(
+    methods: Sequence[str | Mapping[str, Any]],
+    scenes: Sequence[Mapping[str, Any]],
+    seeds: int | Sequence[int],
+    out: Path,
+    settings: Settings,
+) -> Plan:
+    """The plan of a sweep; one method or one seed for all runs would be overruled by the lists without a word."""
+    from fedwinnow.study.plan import make_plan, variants
+
+    for one, several in (("method", "methods"), ("seed", "seeds")):
+        if one in settings:
+            raise UsageError(f"{one}= was given to a sweep; allowed: {several}=, which takes several.")
+    return make_plan(
+        out,
         variants(methods, "method", "method"),
         variants(scenes or [{"name": "scene"}], "scene", "scene"),
         range(seeds) if isinstance(seeds, int) else seeds,
         dict(settings),
     )
-    manner = Manner(backend, device, True, checkpoint_every, Faults(on_client_error, quorum))
-    return run_plan(plan, make_engine(engine, jobs), Work(manner, track))
-
-
-def refuse_single(settings: Settings) -> None:
-    """One method or one seed for all runs, which the lists would overrule without a word."""
-    for one, several in (("method", "methods"), ("seed", "seeds")):
-        if one in settings:
-            raise UsageError(f"{one}= was given to a sweep; allowed: {several}=, which takes several.")

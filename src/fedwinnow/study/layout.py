@@ -33,9 +33,10 @@ def lay_out(
 ) -> Layout:
     """Sort the runs into cells; `columns` None finds the settings that differ."""
     keys = {key for record in records for key in record.settings}
-    for key in (*rows, *(columns or ())):
-        if key not in keys:
-            raise unknown("setting", key, keys)
+    for flag, names in (("rows", rows), ("columns", columns or ())):
+        for key in names:
+            if key not in keys:
+                raise unknown(f"setting for --{flag}", key, keys)
     across = tuple(columns) if columns is not None else differing_keys(records, rows)
     cells: dict[tuple[str, str], dict[int, Record]] = {}
     for record in records:
@@ -141,10 +142,11 @@ def clash(first: Record, second: Record) -> UsageError:
     """Two runs for one place."""
     keys = sorted(first.settings.keys() | second.settings.keys())
     differing = [key for key in keys if first.settings.get(key) != second.settings.get(key)]
-    hint = f"They differ in {', '.join(differing)}: add it to --columns or --rows" if differing else "They are equal"
+    hint = "They have the same settings: leave one of them out."
+    if differing:
+        hint = f"They differ in {', '.join(differing)}: add it to --columns or --rows, or leave one of them out."
     return UsageError(
-        f"{first.folder} and {second.folder} both have seed {first.seed} in the same row and column. "
-        f"{hint}, or leave one of them out."
+        f"{first.folder} and {second.folder} both have seed {first.seed} in the same row and column. {hint}"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedwinnow.errors import UsageError
+from fedwinnow.errors import UsageError, guess
 from fedwinnow.metrics.defined import Figure
 
 Score = Literal["accuracy", "balanced_accuracy", "macro_f1"]
@@ -88,7 +88,8 @@ class Shown:
 def shown_figures(names: str, score: Score) -> tuple[Shown, ...]:
     """The figures that `last10,best,auroc` asks for; a dotted name is a place in summary.json."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
-    allowed = f"{', '.join([*PICKS, *SHORT])}, or a dotted name of summary.json such as detection.clients.recall"
+    known = [*PICKS, *SHORT]
+    allowed = f"{', '.join(known)}, or a dotted name of summary.json such as detection.clients.recall"
     if not wanted:
         raise UsageError(f"--show is empty; allowed: {allowed}.")
     found = []
@@ -98,5 +99,5 @@ def shown_figures(names: str, score: Score) -> tuple[Shown, ...]:
         elif name in SHORT or "." in name:
             found.append(Shown(name, SHORT.get(name, name)))
         else:
-            raise UsageError(f"--show {name} was given; allowed: {allowed}.")
+            raise UsageError(f"unknown figure for --show '{name}'.{guess(name, known)} Allowed: {allowed}.")
     return tuple(dict.fromkeys(found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,11 @@ class Record:
         """The hash of the scene it was played on."""
         return str(self.summary["scene"]["hash"])
 
+    @property
+    def figures(self) -> set[str]:
+        """The dotted names of the numbers in the summary."""
+        return set(dotted(self.summary))
+
     def figure(self, path: str) -> Figure:
         """A number of the summary by its dotted name; None where it is unknown."""
         value: Any = self.summary
@@ -64,13 +69,27 @@ def read_records(places: Iterable[str | Path]) -> list[Record]:
     books: dict[Path, Names] = {}
     for place in given:
         if not place.is_dir():
-            raise DataError(f"{place}: there is no such folder. Allowed: run folders, or folders that have some.")
+            reason = "it is a file" if place.exists() else "there is no such folder"
+            raise DataError(f"{place}: {reason}. Allowed: run folders, or folders that have some.")
         for config in sorted([*place.glob("config.toml"), *place.glob("**/*/config.toml")]):
             if (config.parent / "summary.json").exists():
                 found.setdefault(config.parent.resolve(), named(read_record(config.parent), books))
     if not found:
-        raise DataError(f"{', '.join(map(str, given))}: no run in there (no folder has config.toml and summary.json).")
+        raise DataError(
+            f"{', '.join(map(str, given))}: no run in there (no folder has config.toml and summary.json). Allowed: run "
+            "folders, or folders that have some; `fedwinnow run` and `fedwinnow sweep` make them."
+        )
     return list(found.values())
+
+
+def finished(records: Sequence[Record]) -> list[Record]:
+    """The runs that came to their end; at least one."""
+    done = [record for record in records if record.finished]
+    if not done:
+        first = f"{records[0].folder} ({records[0].summary['status']})"
+        more = f" and {len(records) - 1} more" if len(records) > 1 else ""
+        raise DataError(f"no run is finished: {first}{more}. Continue one with its command and --resume.")
+    return done
 
 
 def read_record(folder: Path) -> Record:
@@ -106,3 +125,12 @@ def named(record: Record, books: dict[Path, Names]) -> Record:
 def as_text(value: Any) -> str:
     """A setting as the command line would have it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def dotted(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """The names of the numbers in nested tables, joined with dots."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from dotted(value, f"{prefix}{key}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{prefix}{key}"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.errors import DataError, UsageError, guess, unknown
 from fedwinnow.metrics.defined import Figure
 from fedwinnow.study import statistics
 from fedwinnow.study.against import duels, paired
 from fedwinnow.study.layout import Layout, lay_out, named_layout
 from fedwinnow.study.names import PICKS, Score, Shown, shown_figures
-from fedwinnow.study.records import Record, read_records
+from fedwinnow.study.records import Record, finished, read_records
 
 Mark = Literal["", "best", "tied"]
 Published = dict[tuple[str, str, str], tuple[float, Figure]]  # (row, setting, figure) -> a paper's mean and std
@@ -93,6 +93,15 @@ class Wanted:
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1:
             raise UsageError(f"--alpha {self.alpha} was given; allowed: above 0 and below 1.")
+        if self.score not in get_args(Score):
+            raise unknown("score", self.score, get_args(Score))
+        if self.test not in statistics.TESTS:
+            raise unknown("test", self.test, statistics.TESTS)
+        for name, keys in (("rows", self.rows), ("columns", self.columns)):
+            if isinstance(keys, str):
+                raise UsageError(f'{name}="{keys}" was given; allowed: a list of settings, such as ["{keys}"].')
+        if not self.rows:
+            raise UsageError("--rows is empty; allowed: the settings that make a row, such as method.")
 
 
 def make_table(places: Iterable[str | Path], wanted: Wanted) -> Table:
@@ -103,9 +112,7 @@ def make_table(places: Iterable[str | Path], wanted: Wanted) -> Table:
 def table_of(records: Sequence[Record], wanted: Wanted) -> Table:
     """A table of these runs; those that are not finished are named, not counted."""
     shown_figures(wanted.show, wanted.score)
-    done = [record for record in records if record.finished]
-    if not done:
-        raise DataError(f"none of the {len(records)} runs is finished; continue one with its command and --resume.")
+    done = finished(records)
     chosen = tuple(wanted.rows) != ("method",) or wanted.columns is not None
     layout = None if chosen else named_layout(done)
     return build(layout or lay_out(done, wanted.rows, wanted.columns), records, wanted)
@@ -114,11 +121,14 @@ def table_of(records: Sequence[Record], wanted: Wanted) -> Table:
 def build(layout: Layout, records: Sequence[Record], wanted: Wanted) -> Table:
     """A table of runs that are sorted into cells already."""
     shown = shown_figures(wanted.show, wanted.score)
-    done = [record for record in records if record.finished]
+    done = finished(records)
     known = [figure for figure in shown if any(record.figure(figure.path) is not None for record in done)]
     if not known:
-        raise DataError(f"no run has a value for {', '.join(figure.path for figure in shown)}.")
-    notes = [*layout.notes, *unfinished(records), *absent(shown, known), *unpaired(layout)]
+        raise DataError(
+            f"no run has a value for {', '.join(figure.path for figure in shown)}.{meant(shown, done)} "
+            f"{done[0].folder / 'summary.json'} has what there is."
+        )
+    notes = [*layout.notes, *unfinished(records), *absent(shown, known, done), *unpaired(layout)]
     notes += duels(layout, known[0], wanted.against) if wanted.against else []
     columns = tuple(judged(layout, setting, figure, wanted) for setting in layout.columns for figure in known)
     rows = tuple(sorted(layout.rows, key=lambda row: place_in(wanted.order, row)))
@@ -233,10 +243,15 @@ def unfinished(records: Sequence[Record]) -> list[str]:
     return [f"Not finished, so not counted: {', '.join(broken)}."] if broken else []
 
 
-def absent(shown: Sequence[Shown], known: Sequence[Shown]) -> list[str]:
+def absent(shown: Sequence[Shown], known: Sequence[Shown], done: Sequence[Record]) -> list[str]:
     """Figures that no run has; the usual four are asked of every table, so a missing hold-out is no news."""
-    missing = [figure.name for figure in shown if figure not in known and figure.name != "validation"]
-    return [f"No run has {', '.join(missing)}."] if missing else []
+    missing = [figure for figure in shown if figure not in known and figure.name != "validation"]
+    return [f"No run has {', '.join(figure.name for figure in missing)}.{meant(missing, done)}"] if missing else []
+
+
+def meant(missing: Sequence[Shown], done: Sequence[Record]) -> str:
+    """What may have been meant by dotted names that no run has; the short ones are right, whether a run has them."""
+    return "".join(guess(figure.path, done[0].figures) for figure in missing if figure.name == figure.path)
 
 
 def unpaired(layout: Layout) -> list[str]:

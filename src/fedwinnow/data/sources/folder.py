@@ -12,6 +12,7 @@ import numpy as np
 from fedwinnow.data.dataset import Dataset, Samples
 from fedwinnow.data.files import existing_folder, hash_of_names
 from fedwinnow.data.images import SUFFIXES, Frame, channel_statistics, common_frame, load_images
+from fedwinnow.data.labels import warn_of_alike_classes
 from fedwinnow.data.source import Source
 from fedwinnow.errors import DataError
 from fedwinnow.options import option
@@ -45,7 +46,7 @@ class Folder(Source):
         frame = common_frame(every, self.size)
         parts = [self.samples(paths, labels, frame) for paths, labels in listed]
         mean, std = channel_statistics(parts[0].features)
-        return Dataset(
+        dataset = Dataset(
             name=self.path.resolve().name or "folder",
             kind="images",
             class_names=class_names,
@@ -56,6 +57,8 @@ class Folder(Source):
             std=std,
             source_hash=hash_of_names(every, [id_of(self.path, path) for path in every]),
         )
+        warn_of_alike_classes(dataset)
+        return dataset
 
     def parts(self) -> tuple[Path, Path | None]:
         """The folder that holds the training classes, and the one for the test where there is one."""

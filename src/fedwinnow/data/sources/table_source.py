@@ -13,6 +13,7 @@ import numpy as np
 from fedwinnow.data.dataset import Dataset, Features, Resident, Samples
 from fedwinnow.data.files import existing_file, hash_of_files
 from fedwinnow.data.images import BrokenImage, Frame, channel_statistics, common_frame, load_images
+from fedwinnow.data.labels import warn_of_alike_classes
 from fedwinnow.data.schema import TableSchema, encode_labels, encode_rows, fit, read_schema
 from fedwinnow.data.source import Source
 from fedwinnow.data.table import Table
@@ -78,11 +79,13 @@ class TableSource(Source):
         schema = self.schema_of(tables[0])
         try:
             frame = self.frame_of(tables)
-            parts = [self.samples(table, schema, frame) for table in tables]
+            # Nobody holds a test row, so its file need not say at which site it is.
+            sites = (self.site, None)
+            parts = [self.samples(table, schema, frame, site) for table, site in zip(tables, sites, strict=False)]
             mean, std = channel_statistics(parts[0].features) if frame is not None else ((), ())
         except BrokenImage as problem:
             raise DataError(f"{self.place_of(tables, problem.path)}: {problem}") from None
-        return Dataset(
+        dataset = Dataset(
             name=self.path.stem,
             kind="images" if frame is not None else "rows" if self.text is None else "tokens",
             class_names=schema.class_names,
@@ -95,6 +98,8 @@ class TableSource(Source):
             vocabulary=0 if self.text is None else self.vocabulary,
             source_hash=hash_of_files(paths),
         )
+        warn_of_alike_classes(dataset)
+        return dataset
 
     def fitted_schema(self) -> TableSchema:
         """The schema for other sites to take over with schema=, from this file alone."""
@@ -131,12 +136,12 @@ class TableSource(Source):
             )
         return found
 
-    def samples(self, table: Table, schema: TableSchema, frame: Frame | None) -> Samples:
+    def samples(self, table: Table, schema: TableSchema, frame: Frame | None, site: str | None) -> Samples:
         """One part of the data set; labels first, because they are the cheapest to be wrong."""
         labels = encode_labels(table, self.label, "label", schema)
         true = None if self.true is None else encode_labels(table, self.true, "true label", schema)
         ids = np.arange(1, len(table) + 1) if self.id is None else table.id_column(self.id)
-        sites = None if self.site is None else table.name_column(self.site, "site")
+        sites = None if site is None else table.name_column(site, "site")
         return Samples(self.features(table, schema, frame), labels, ids, true=true, sites=sites)
 
     def features(self, table: Table, schema: TableSchema, frame: Frame | None) -> Features:

@@ -13,7 +13,7 @@ from fedwinnow.errors import DataError
 from fedwinnow.options import option
 from fedwinnow.randomness import Floats, Integers, frozen_generator, permutation, uniforms
 from fedwinnow.scene.holdings import Holdings
-from fedwinnow.scene.partition import Partition, Population, UnevenPartition, need_clients, shuffled_classes
+from fedwinnow.scene.partition import Partition, Population, UnevenPartition, shuffled_classes
 from fedwinnow.scene.partitions.even import share_classes
 
 ROOM = 8  # a table of so many entries per sample is still cheaper than sorting
@@ -43,7 +43,7 @@ class Dirichlet(UnevenPartition):
     """Each class is cut among the clients by a Dirichlet draw: small alpha, few classes per client.
 
     alpha=0 is the limit taken literally: every client holds one class (several where there are fewer clients than
-    classes). alpha=inf cuts every class into equal parts.
+    classes), with no cap. alpha=inf cuts every class into equal parts.
     """
 
     name: ClassVar[str] = "dirichlet"
@@ -51,13 +51,9 @@ class Dirichlet(UnevenPartition):
     alpha: float = option(0.3, "Concentration: smaller is more skewed.", symbol="α", source="FedGR", at_least=0)
     cap: bool = option(True, "A client that already has its equal share of samples gets no more.", source="FedLab")
 
-    def split(self, population: Population) -> Holdings:
-        need_clients(self, population)
+    def draw(self, population: Population, attempt: int) -> Holdings:
         if self.alpha == 0:
             return one_class_each(population)
-        return super().split(population)
-
-    def draw(self, population: Population, attempt: int) -> Holdings:
         count, clients = len(population), population.clients
         client = np.empty(count, np.int64)
         sizes = np.zeros(clients, np.int64)
