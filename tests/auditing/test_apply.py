@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from fedwinnow.auditing.decisions import Decision, save_decision
 from fedwinnow.cli import main
 from fedwinnow.data.load import load
 from fedwinnow.data.sources.csv import Csv
-from fedwinnow.errors import DataError
+from fedwinnow.errors import DataError, UsageError
 
 AUDIT = [("a", "cat", "dog", "0.9", "review"), ("b", "cat", "dog", "0.6", "review"), ("c", "dog", "dog", "0.1", "keep")]
 
@@ -81,6 +83,72 @@ def test_in_place_keeps_a_backup_and_undo_restores_every_byte(table, pets):
     assert table.read_bytes() == before
 
 
+def test_two_corrections_in_place_are_taken_back_one_after_the_other(table, pets):
+    stages = [table.read_bytes()]
+    save_decision(pets, "a", "anna", Decision.now("a", "anna", "accept", "dog"))
+    apply(pets, "--in-place")
+    stages.append(table.read_bytes())
+    save_decision(pets, "a", "anna", None)
+    save_decision(pets, "b", "anna", Decision.now("b", "anna", "accept", "dog"))
+    apply(pets, "--in-place")
+    assert table.read_bytes() not in stages
+    for stage in reversed(stages):
+        apply("--undo", table, "--in-place")
+        assert table.read_bytes() == stage
+    apply("--undo", table, "--in-place", code=3)
+
+
+def test_a_corrected_file_that_moved_is_taken_back_where_it_is(table, pets, tmp_path):
+    apply(pets, "--out", tmp_path / "new.csv", "--accept-above", "0.5")
+    (tmp_path / "there").mkdir()
+    for name in ("new.csv", "new.csv.apply.json"):
+        shutil.move(tmp_path / name, tmp_path / "there")
+    apply("--undo", tmp_path / "there" / "new.csv.apply.json", "--in-place")
+    assert (tmp_path / "there" / "new.csv").read_bytes() == table.read_bytes()
+
+
+def test_a_receipt_whose_file_is_gone_is_an_error_in_words(table, pets, capsys):
+    apply(pets, "--in-place", "--accept-above", "0.5")
+    table.unlink()
+    apply("--undo", table, "--in-place", code=3)
+    assert "there is no file" in capsys.readouterr().err
+
+
+def test_in_place_changes_the_data_behind_a_link(table, pets, tmp_path):
+    before, link = table.read_bytes(), tmp_path / "link.csv"
+    link.symlink_to(table)
+    words = ["--data", f"csv:path={link},label=kind,id=name", "--accept-above", "0.5"]
+    apply(pets, "--in-place", *words)
+    assert link.is_symlink()
+    assert table.read_bytes() != before
+    apply("--undo", link, "--in-place")
+    assert (link.is_symlink(), table.read_bytes()) == (True, before)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ((b"kind", b"sort"), "has no column 'kind' any more"),
+        ((b"c;dog;9,1;z", b"c;dog"), "2 cells"),
+        ((b"name;kind", b"name;name"), "two columns are named 'name'"),
+    ],
+)
+def test_a_table_that_was_edited_since_is_an_error_in_words(table, pets, tmp_path, capsys, change, said):
+    table.write_bytes(table.read_bytes().replace(*change))
+    apply(pets, "--out", tmp_path / "new.csv", "--accept-above", "0.5", code=3)
+    assert said in capsys.readouterr().err
+
+
+def test_flags_that_would_do_nothing_are_refused(table, pets, tmp_path, capsys):
+    for words in (["--out", tmp_path / "new.csv", "--link", "hard"], ["--in-place", "--link", "hard"]):
+        apply(pets, "--accept-above", "0.5", *words, code=2)
+        assert "--link hard was given" in capsys.readouterr().err
+    apply(pets, "--in-place", "--accept-above", "0.5")
+    for words in (["--accept-above", "0.5"], ["--reviewer", "anna"], ["--data", "x.csv"]):
+        apply("--undo", table, "--in-place", *words, code=2)
+        assert f"{words[0]} was given with --undo" in capsys.readouterr().err
+
+
 def test_undo_after_the_file_was_edited_keeps_the_edit(table, pets):
     apply(pets, "--in-place", "--accept-above", "0.5")
     table.write_bytes(table.read_bytes().replace(b"9,1", b"9,9"))
@@ -134,6 +202,28 @@ def test_a_skipped_label_is_undecided(pets):
     assert plan_for(pets).open == 2
 
 
+def test_what_somebody_has_looked_at_is_not_accepted_unseen(pets):
+    save_decision(pets, "a", "anna", Decision.now("a", "anna", "skip", ""))
+    save_decision(pets, "b", "ben", Decision.now("b", "ben", "keep", "cat"))
+    plan = plan_for(pets, accept_above=0.5)
+    assert (plan.changes, plan.kept, plan.open) == ({}, 1, 1)
+    assert plan_for(pets, accept_above=0.5, reviewer="anna").changes == {}
+
+
+def test_a_reviewer_who_decided_nothing_is_a_mistake(pets):
+    save_decision(pets, "a", "anna", Decision.now("a", "anna", "accept", "dog"))
+    with pytest.raises(UsageError, match=r"unknown reviewer 'ana'\. Did you mean 'anna'"):
+        plan_for(pets, accept_above=0.5, reviewer="ana")
+    assert list(plan_for(pets, reviewer=" anna ").changes) == ["a"]
+
+
+@pytest.mark.parametrize("p_wrong", ["0,9", "90", "", "nan", "high"])
+def test_a_probability_that_is_none_is_named_with_its_row(tmp_path, p_wrong):
+    folder = site(tmp_path / "x", "", [("a", "cat", "dog", p_wrong, "review")])
+    with pytest.raises(DataError, match=rf"audit.csv, row 1 \(line 2\): p_wrong is '{p_wrong}'"):
+        plan_for(folder, accept_above=0.5)
+
+
 def test_decisions_may_be_written_into_the_spreadsheet(tmp_path, table):
     rows = [("a", "cat", "dog", "0.9", "accept"), ("b", "cat", "cat", "0.2", "dog"), ("c", "dog", "dog", "", "keep")]
     plan = plan_for(site(tmp_path / "x", f"csv:path={table},label=kind,id=name", rows))
@@ -169,6 +259,25 @@ def test_npz_there_and_back(tmp_path, labels):
         assert "label_given" not in old
 
 
+def test_npz_texts_are_written_as_the_file_writes_them(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.zeros((3, 2), np.float32), y=np.array(["00", "00", "01"]))
+    folder = site(tmp_path / "x", f"npz:path={path}", [("0", "0", "1", "0.9", "accept")], ("0", "1"))
+    apply(folder, "--in-place")
+    with np.load(path) as new:
+        assert new["y"].tolist() == ["01", "00", "01"]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"), [({"x": [1]}, "no array 'y' any more"), ({"y": [0, 7]}, "row 2: the label 7")]
+)
+def test_npz_that_was_changed_since_is_an_error_in_words(tmp_path, capsys, arrays, said):
+    np.savez(tmp_path / "a.npz", **arrays, class_names=np.array(["cat", "dog"]))
+    folder = site(tmp_path / "x", f"npz:path={tmp_path / 'a.npz'}", [("0", "cat", "dog", "0.9", "accept")])
+    apply(folder, "--in-place", code=3)
+    assert said in capsys.readouterr().err
+
+
 def test_npz_with_class_names_keeps_numbers(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, x=np.zeros((3, 2), np.float32), y=np.array([0, 0, 1]), class_names=np.array(["cat", "dog"]))
@@ -192,6 +301,20 @@ def test_parquet_there_and_back(tmp_path):
     assert new.column("label_given").to_pylist() == [0, 0, 1]
     apply("--undo", tmp_path / "new.parquet", "--out", tmp_path / "old.parquet")
     assert parquet.read_table(tmp_path / "old.parquet").equals(parquet.read_table(path))
+
+
+def test_parquet_gets_a_class_that_only_other_sites_have(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
+    from pyarrow import parquet
+
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"label": pyarrow.array([0, 0, 1], pyarrow.int16()), "x": [1.0, 2.0, 3.0]}), path)
+    rows = [("1", "0", "2", "0.9", "accept")]
+    folder = site(tmp_path / "x", f"parquet:path={path},label=label", rows, ("0", "1", "2"))
+    apply(folder, "--in-place")
+    assert parquet.read_table(path).column("label").to_pylist() == [2, 0, 1]
+    path.write_bytes(b"no table")
+    apply(folder, "--in-place", code=3)
 
 
 @pytest.fixture
@@ -230,6 +353,23 @@ def test_a_folder_in_place_and_back(images, tmp_path):
     apply(folder, "--in-place", code=3)
     apply("--undo", images, "--in-place")
     assert tree(images) == before
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_in_words(images, tmp_path, capsys, monkeypatch):
+    folder = site(tmp_path / "x", f"folder:path={images}", IMAGES)
+    (tmp_path / "new").write_bytes(b"a file")
+    apply(folder, "--out", tmp_path / "new", code=2)
+    assert "is there already and no empty folder" in capsys.readouterr().err
+
+    def refuse(*parts):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    apply(folder, "--out", tmp_path / "linked", "--link", "hard", code=3)
+    assert "use --link copy" in capsys.readouterr().err
+    monkeypatch.setattr(Path, "rename", refuse)
+    apply(folder, "--in-place", code=3)
+    assert "--undo moves them back" in capsys.readouterr().err
 
 
 def test_data_that_moved_is_named_anew(table, pets, tmp_path):

@@ -39,7 +39,10 @@ class Program:
 
 
 def decided(browser: Browser, count: int) -> None:
-    browser.wait(f"document.getElementById('progress').innerText.startsWith('{count} of')")
+    browser.wait(
+        f"document.getElementById('progress').innerText.startsWith('{count} of') && "
+        "document.getElementById('main').getAttribute('aria-busy') === 'false'"
+    )
 
 
 def look(browser: Browser, name: str) -> None:
@@ -86,6 +89,21 @@ def test_a_person_decides_with_keys_alone(audited, width, height, dark):
         decided(browser, 4)
         assert [row["decision"] for row in lines(site / "decisions.csv")] == ["keep", "other", "skip", "accept"]
         assert browser.complaints() == []
+
+
+def test_nobody_decides_on_a_sample_that_is_not_in_sight_yet(audited):
+    browser_or_skip()
+    site = audited / "north"
+    press = "document.body.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }))"
+    with Program(site, "anna") as program, Browser() as browser:
+        browser.open(program.url)
+        decided(browser, 0)
+        browser.script(f"for (const key of ['a', 'k']) {press}")  # faster than the first can be saved
+        decided(browser, 1)
+        browser.script(f"for (const key of ['ArrowRight', 'k']) {press}")  # faster than the next can be shown
+        browser.keys("s")
+        decided(browser, 2)
+        assert [row["decision"] for row in lines(site / "decisions.csv")] == ["accept", "skip"]
 
 
 def test_nothing_is_lost_when_the_program_is_killed(audited):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import struct
 import threading
 from urllib.parse import quote
 
@@ -11,9 +13,10 @@ import pytest
 
 from auditing_material import SCRIPT
 from fedwinnow.auditing.decisions import read_decisions
+from fedwinnow.auditing.reviewing import desk as desk_module
 from fedwinnow.auditing.reviewing.desk import Desk
 from fedwinnow.auditing.reviewing.server import LARGEST_REQUEST, ReviewServer
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.errors import DataError, RunError, UsageError
 
 
 @pytest.fixture
@@ -115,7 +118,8 @@ def test_strange_requests_are_refused_in_words(server, body):
 
 def test_requests_that_are_no_json_or_too_long(server):
     own = f"http://{server.hosts[0]}"
-    assert ask(server, "/decide", content="{", Origin=own, Content_Type="application/json")[0] == 500
+    for broken in ("{", "[" * (LARGEST_REQUEST // 2)):
+        assert ask(server, "/decide", content=broken, Origin=own, Content_Type="application/json")[0] == 400
     assert ask(server, "/decide", content="{}", Origin=own, Content_Type="text/plain")[0] == 415
     assert ask(server, "/decide", content=" " * (LARGEST_REQUEST + 1), Origin=own)[0] == 413
 
@@ -169,3 +173,30 @@ def test_a_port_that_is_taken_is_an_error_in_words(server):
 def test_a_folder_without_an_audit_is_an_error_in_words(tmp_path):
     with pytest.raises(DataError, match="not the folder of an audited site"):
         Desk(tmp_path, "anna")
+
+
+def test_a_browser_that_hangs_up_is_no_news(server, capfd):
+    for number in range(3):
+        connection = socket.create_connection(server.server_address[:2])
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset, not goodbye
+        connection.sendall(b"GET / HTT"[: 3 * number + 1])
+        connection.close()
+    assert ask(server, "/state")[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_an_undo_that_could_not_be_saved_can_be_tried_again(server, monkeypatch):
+    desk, item = server.desk, first(server)
+    desk.decide(item["id"], "keep")
+    desk.decide(item["id"], "skip")
+    with monkeypatch.context() as broken:
+        broken.setattr(desk_module, "save_decision", lambda *parts: (_ for _ in ()).throw(RunError("the disk is full")))
+        with pytest.raises(RunError, match="the disk is full"):
+            desk.undo()
+    assert desk.undo() == item["id"]
+    assert [one.decision for one in read_decisions(desk.folder).values()] == ["keep"]
+
+
+def test_the_page_is_told_which_samples_have_a_picture(server):
+    server.desk.site["pictures"] = {first(server)["id"]: "000000.png"}
+    assert [one["picture"] for one in json.loads(ask(server, "/state")[1])["queue"][:2]] == [True, False]

@@ -87,6 +87,16 @@ def test_what_the_config_lacks_is_named() -> None:
         server_app(Room({}), Context(1, 0, node_config={}, state=RecordDict(), run_config={"config": "run.toml"}))
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"), [("sites", "three", "a whole number above 0"), ("timeout", "1m", "a number above 0")]
+)
+def test_what_is_no_number_in_the_config_is_named(tmp_path: Path, key: str, value: str, allowed: str) -> None:
+    (tmp_path / "run.toml").write_text("data = 'digits'", encoding="utf-8")
+    config = {"config": str(tmp_path / "run.toml"), "out": str(tmp_path / "run"), "sites": 2} | {key: value}
+    with pytest.raises(UsageError, match=f"{key} = '{value}'; allowed: {allowed}"):
+        server_app(Room({}), Context(1, 0, node_config={}, state=RecordDict(), run_config=config))
+
+
 def test_the_example_names_the_apps() -> None:
     example = tomllib.loads((ROOT / "examples/deploy/flower-app/pyproject.toml").read_text(encoding="utf-8"))
     assert example["tool"]["flwr"]["app"]["components"] == {

@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install 'fedwinnow[flower]'")
 
 from fedwinnow.backends import flower
-from fedwinnow.backends.flower import Flower, Lost, Roster
+from fedwinnow.backends.flower import Flower, Lost, Roster, Unfit
 from fedwinnow.backends.flower_link import Link
-from fedwinnow.backends.flower_records import to_records
-from fedwinnow.backends.flower_run import Terms, coordinate
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.backends.flower_records import from_records, to_records
+from fedwinnow.backends.flower_run import LARGEST, Terms, coordinate, gather, no_samples, other_scene
+from fedwinnow.errors import DataError, RunError, UsageError
 from fedwinnow.experiment.play import Manner
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.network.keys import ServerFiles, make_certificates
@@ -25,11 +25,21 @@ Claims = dict[int, dict[str, Any]]
 
 
 @pytest.fixture
-def claims(monkeypatch: pytest.MonkeyPatch) -> Claims:
+def told() -> list[tuple[int, str]]:
+    """Which nodes were told that they cannot take part, and why."""
+    return []
+
+
+@pytest.fixture
+def claims(monkeypatch: pytest.MonkeyPatch, told: list[tuple[int, str]]) -> Claims:
     """What the nodes that are connected say of themselves; a test changes it as sites come and go."""
     found: Claims = {}
 
     def answer(grid: Any, letters: list[Any], timeout: float) -> list[Any]:
+        for one in letters:
+            facts, _ = from_records(one.content)
+            if facts["kind"] == "refused":
+                told.append((one.node, facts["reason"]))
         gone = Lost("the site is not connected")
         return [(one, to_records(found[one.node], {}, {}) if one.node in found else gone) for one in letters]
 
@@ -38,10 +48,10 @@ def claims(monkeypatch: pytest.MonkeyPatch) -> Claims:
     return found
 
 
-def roster_of(claims: Claims) -> tuple[Roster, list[str]]:
+def roster_of(claims: Claims, unfit: Unfit = lambda facts: None) -> tuple[Roster, list[str]]:
     said: list[str] = []
     grid: Any = SimpleNamespace(get_node_ids=lambda: list(claims))
-    return Roster(grid, {"kind": "hello", "task": None}, lambda node: None, said.append), said
+    return Roster(grid, {"kind": "hello", "task": None}, unfit, lambda node: None, said.append), said
 
 
 def test_a_site_that_left_is_asked_again_when_it_is_back(claims: Claims) -> None:
@@ -91,6 +101,59 @@ def test_clients_that_are_no_numbers_are_refused(claims: Claims, clients: Any) -
     roster.refresh()
     assert "allowed: a list of numbers" in said[-1]
     assert roster.places(()) == {}
+
+
+@pytest.mark.parametrize("samples", [None, 0, -3, LARGEST, "many", [5]])
+def test_a_site_whose_samples_cannot_be_so_is_left_out_and_told_while_the_others_wait(
+    claims: Claims, told: list[tuple[int, str]], samples: Any
+) -> None:
+    roster, said = roster_of(claims, no_samples)
+    claims[7], claims[9] = {"site": "east", "samples": samples}, {"site": "west", "samples": 6}
+    for _ in range(3):
+        roster.refresh()
+    reason = f"it says that it has {samples} samples; allowed: a number from 1 to {LARGEST - 1}"
+    assert said == [f"site east cannot take part: {reason}", "site west is there"]
+    assert told == [(7, reason)]
+    claims[7] = {"site": "east", "samples": 5}
+    roster.refresh()
+    assert roster.places(("east", "west")) == {0: 7, 1: 9}
+
+
+def test_a_site_with_another_scene_is_left_out_and_told(claims: Claims, told: list[tuple[int, str]]) -> None:
+    stage: Any = SimpleNamespace(scene=SimpleNamespace(hash="c0ffee"))
+    roster, _ = roster_of(claims, other_scene(stage))
+    claims[7] = {"site": "east", "clients": [0], "scene": "c0ffee"}
+    claims[9] = {"site": "west", "clients": [1], "scene": "decade"}
+    claims[11] = {"site": "south", "scene": "c0ffee"}
+    roster.refresh()
+    assert roster.places(()) == {0: 7}
+    assert [node for node, _ in told] == [9, 11]
+    assert "the scene decade, the coordinator c0ffee. Copy" in told[0][1]
+
+
+def test_when_too_few_have_come_it_is_said_who_could_not_take_part(claims: Claims) -> None:
+    claims[7] = {"site": "east", "samples": 0}
+    roster, _ = roster_of(claims)
+    with pytest.raises(
+        RunError, match=r"only 0 of 1 sites came .* The site east cannot take part: it says that it has 0"
+    ):
+        gather(roster.grid, roster.hello, no_samples, Terms(sites=1, patience=0.01, say=lambda text: None))
+
+
+def test_who_comes_when_the_run_has_begun_is_told_once_that_there_is_no_room(
+    claims: Claims, told: list[tuple[int, str]]
+) -> None:
+    roster, said = roster_of(claims)
+    claims[7] = {"site": "east", "samples": 5}
+    roster.refresh()
+    roster.members = ("east",)
+    claims[9] = {"site": "west", "samples": 6}
+    for _ in range(3):
+        roster.refresh()
+    reason = "the run began without it and has no room for more sites"
+    assert said == ["site east is there", f"site west cannot take part: {reason}"]
+    assert told == [(9, reason)]
+    assert roster.places(("east",)) == {0: 7}
 
 
 def test_who_is_not_reached_at_the_end_is_named_by_reason(claims: Claims) -> None:

@@ -83,3 +83,18 @@ def test_in_half_precision_a_pass_without_gradients_takes_none_from_the_next(mon
     # The slope of the mean over two samples is (softmax - label) / 2 for each: 0.73 - 0 and 0.27 - 1, over 2.
     moved = client.model.weights - identity()["weights"]
     assert moved[:4].tolist() == pytest.approx([-0.0366, 0.0366, 0.0366, -0.0366], abs=1e-3)
+
+
+def test_in_half_precision_a_batch_of_one_is_no_lesson_for_batch_normalisation(monkeypatch):
+    monkeypatch.setattr(Client, "half_precision", True)  # also without a GPU
+    client = one_client([[1.0, 0.0]], [1])
+    client.model = FlatModel(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)))
+    kinds = []
+
+    def objective(rows: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        kinds.append(client.model.module[0](x).dtype)
+        return torch.nn.functional.cross_entropy(client.model.module(x), y)
+
+    client.fit(objective)
+    assert kinds == [torch.bfloat16]
+    assert client.model.statistics.tolist() == [0, 0, 1, 1]

@@ -136,8 +136,38 @@ def test_the_quorum_is_a_share_of_the_asked_clients(tmp_path, method, quorum, ho
 
 
 def test_a_reply_without_a_model_is_named(tmp_path, method):
-    with pytest.raises(RunError, match="client 1, round 2: its reply has no 'weights' to average"):
+    with pytest.raises(RunError, match=r"client 1 \(client-1\), round 2, train: its reply has no 'weights'"):
         run(tmp_path / "run", method=f"{method}:fault=incomplete")
+
+
+@pytest.mark.parametrize(
+    ("merging", "absent"),
+    [
+        ("arfl", "weights"),
+        ("fair:quality=local,weigh=samples", "weights"),
+        ("fedes", "weights"),
+        ("fednoro:warm_up=1", "weights"),
+        ("fednoro:warm_up=1", "indicator"),
+        ("rofl:equal_weights=true", "weights"),
+        ("fedrn", "accuracy"),
+        ("feddiv:passes=0", "mixture"),
+        ("fedavg:aggregate=median", "weights"),
+    ],
+)
+def test_whatever_the_rule_of_merging_who_sends_too_little_is_named(tmp_path, monkeypatch, merging, absent):
+    federation = ready(tmp_path, method=merging).federation
+    federation.method.start(federation.server)
+    usual = federation.backend.exchange
+
+    def forgetful(tasks):
+        for answer in usual(tasks):
+            if answer.client == 1:
+                answer.reply.pop(absent, None)
+            yield answer
+
+    monkeypatch.setattr(federation.backend, "exchange", forgetful)
+    with pytest.raises(RunError, match=rf"client 1 \(client-1\), round \d, \w+: its reply has no '{absent}'"):
+        [federation.play_round(number) for number in (1, 2)]
 
 
 def test_the_command_line_ends_with_4_and_a_message(tmp_path, method, capsys, monkeypatch):
@@ -166,7 +196,10 @@ def test_the_command_line_ends_with_4_and_a_message(tmp_path, method, capsys, mo
         ("def choose(self, server): return server.secret", "the server's half of own: AttributeError"),
         ("def merge(self, server, replies): return 1 / 0", "round 1, the server's half of own: ZeroDivisionError"),
         ("def send(self, server, client): return {'weights': 'none'}", "the server's half of own: AttributeError"),
-        ("def judge(self, client, got): return 1 / 0", "client 0, judge: ZeroDivisionError"),
+        (
+            "def judge(self, client, got): return 1 / 0",
+            r"client 0 \(client-0\), round 3, judge: ZeroDivisionError: .* --on-client-error drop",
+        ),
         ("def judge(self, client, got): return Verdict(torch.zeros(2), torch.zeros(2).long())", "its verdict is on"),
     ],
 )

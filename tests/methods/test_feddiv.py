@@ -143,6 +143,15 @@ def test_reselection_happens_before_each_epoch():
     assert rows().flatten().tolist() == [3]
 
 
+@pytest.mark.parametrize("views", [False, True])
+def test_reselection_looks_at_random_views_where_scoring_does(monkeypatch, views):
+    client, logits = client_and_guess()
+    asked = []
+    monkeypatch.setattr(client, "predict", lambda rows, views: asked.append(views) or logits[rows])
+    selected(FedDiv(scoring_views=views), client, logits, CLEAN)
+    assert asked == [views]
+
+
 def trained_on(method, client, logits, clean):
     """The labels of the samples that a session trains on, by row."""
     seen = {}

@@ -13,7 +13,7 @@ from fedwinnow.api import run
 from fedwinnow.errors import UsageError
 from fedwinnow.methods.winnow import Winnow
 from fedwinnow.parts.flips import Flips
-from fedwinnow.testing import MethodTester, toy_data
+from fedwinnow.testing import MethodTester, comparable, toy_data
 
 
 class TestWinnow(MethodTester):
@@ -215,6 +215,13 @@ def test_the_answering_model_follows_the_global_one(tmp_path):
 def test_the_last_round_leaves_the_answering_model(tmp_path):
     server, _ = played(tmp_path, Winnow(warm_up=10), 10)
     assert torch.equal(server.weights["weights"], server.state["steady.weights"])
+
+
+def test_a_run_that_goes_on_does_so_from_the_global_model(tmp_path):
+    settings = {"data": toy_data(), "model": "linear", "method": "winnow:warm_up=2", "clients": 3, "epochs": 1}
+    run(out=tmp_path / "a", rounds=3, **settings)
+    longer = run(out=tmp_path / "a", rounds=5, resume=True, **settings)
+    assert comparable(longer.folder) == comparable(run(out=tmp_path / "b", rounds=5, **settings).folder)
 
 
 # --- cost -----------------------------------------------------------------------------------------------------------

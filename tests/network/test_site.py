@@ -171,3 +171,12 @@ def test_a_site_keeps_this_round_and_the_last_before_it(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     prune(tmp_path, Task(3, "train", 10, 1, {}))
     assert {path.name for path in tmp_path.iterdir()} == {*names[2:], "000004-1-0.safetensors"}
+
+
+def test_a_site_that_is_refused_says_why_and_waits(real: Any) -> None:
+    site, _, _, told = real
+    said, sent = site.answer({"kind": "refused", "reason": "it has 0 samples"}, {})
+    assert told == ["the coordinator cannot use this site: it has 0 samples"]
+    assert (said, sent) == ({"site": "b"}, {})
+    assert not site.finished
+    assert site.failure is None

@@ -13,7 +13,7 @@ from fedwinnow.parts.aggregate import WeightedMean
 
 
 def mean_of(values: list[torch.Tensor], weights: list[float]) -> torch.Tensor:
-    mean = WeightedMean()
+    mean = WeightedMean(["weights"])
     for value, weight in zip(values, weights, strict=True):
         mean.add({"weights": value}, weight)
     return mean.result()["weights"]
@@ -26,7 +26,7 @@ def test_by_hand():
 
 
 def test_integer_counters_take_the_largest():
-    mean = WeightedMean()
+    mean = WeightedMean(["weights", "counters"])
     mean.add({"weights": torch.zeros(1), "counters": torch.tensor([3, 9])}, 1)
     mean.add({"weights": torch.zeros(1), "counters": torch.tensor([5, 2])}, 100)
     assert mean.result()["counters"].tolist() == [5, 9]

@@ -20,7 +20,6 @@ from fedwinnow.parts.criticality import (
     scaled_steps,
     signed_criticality,
     unpacked,
-    zero_to_one,
 )
 from fedwinnow.parts.optimizers import Sgd
 
@@ -49,13 +48,6 @@ def test_the_distance_is_that_of_scipy(first, data):
 def test_of_large_models_every_so_manieth_parameter_is_taken(monkeypatch):
     monkeypatch.setattr(criticality, "MOST_POINTS", 4)
     assert ascending(torch.tensor([9.0, 1, 5, 1, 7, 1, 3, 1])).tolist() == [3, 5, 7, 9]
-
-
-def test_min_max():
-    assert zero_to_one(torch.tensor([-1.0, 0.0, 3.0])).tolist() == [0, 0.25, 1]
-    assert zero_to_one(torch.tensor([-1e-13, 0.0, 3e-13], dtype=torch.float64)).tolist() == pytest.approx([0, 0.25, 1])
-    assert zero_to_one(torch.tensor([2.0, 2.0])).tolist() == [1, 1]
-    assert zero_to_one(torch.tensor([0.0])).tolist() == [1]
 
 
 @pytest.mark.parametrize(

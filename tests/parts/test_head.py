@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -48,3 +50,17 @@ def test_a_model_without_bias_in_its_head():
     tune_head(client, client.model, torch.tensor([0]))
     wrong = torch.tensor([1.0, 0.0]).softmax(0)[1].item()
     assert client.model.weights[:4].tolist() == pytest.approx([1 + wrong, 0, -wrong, 1])
+
+
+def test_the_runs_clip_holds_for_the_head_too():
+    # the slope of the bias is (-1/2, 1/2), of the weights nothing: its length is sqrt(1/2), cut to a tenth of that
+    client = one_client([[0.0, 0.0]], [0], lr=1.0, clip=math.sqrt(0.5) / 10)
+    client.model.load({"weights": torch.zeros(6)})
+    tune_head(client, client.model, torch.tensor([0]))
+    assert client.model.weights.tolist() == pytest.approx([0, 0, 0, 0, 0.05, -0.05], rel=1e-4)
+
+
+def test_a_batch_that_is_not_full_is_left_out_where_the_run_says_so():
+    client = one_client([[0.0, 0.0]] * 3, [0, 0, 0], batch_size=2, drop_last=True)
+    tune_head(client, client.model, torch.arange(3))
+    assert (client.forward_samples, client.backward_samples) == (3, 2)

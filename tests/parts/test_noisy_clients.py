@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedwinnow.parts.noisy_clients import completed, most_frequent, noisy_set, prepared, zero_to_one
+from fedwinnow.parts.noisy_clients import completed, most_frequent, noisy_set, prepared
 
 
 def test_missing_classes_take_the_smallest_value_and_unknown_ones_go():
@@ -17,7 +17,7 @@ def test_missing_classes_take_the_smallest_value_and_unknown_ones_go():
 
 def test_every_class_goes_from_0_to_1_and_a_constant_one_is_0():
     table = torch.tensor([[1.0, 7.0], [3.0, 7.0], [2.0, 7.0]])
-    assert zero_to_one(table).tolist() == [[0, 0], [1, 0], [0.5, 0]]
+    assert prepared(table, torch.ones(3, 2, dtype=torch.bool), normalise=True).tolist() == [[0, 0], [1, 0], [0.5, 0]]
 
 
 def rows(spread: float) -> torch.Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedwinnow.atomic import replacing, write_text
 from fedwinnow.auditing.previews import Previews
-from fedwinnow.auditing.verdicts import SiteVerdict
+from fedwinnow.auditing.verdicts import REVIEW, SiteVerdict
 from fedwinnow.errors import DataError
 
 FORMAT = 1
@@ -129,4 +129,19 @@ def read_audit(folder: Path) -> list[dict[str, str]]:
     for number, row in enumerate(rows, start=1):
         if None in row or any(row[name] is None for name in COLUMNS):
             raise DataError(f"{path}, row {number} (line {number + 1}): it has not as many cells as the first line.")
+        row["decision"] = row["decision"].strip()
+        if not is_share(row["p_wrong"]) and (row["p_wrong"] or row["decision"] == REVIEW):
+            raise DataError(
+                f"{path}, row {number} (line {number + 1}): p_wrong is '{row['p_wrong']}'; allowed: a number from 0 to "
+                f"1 with a decimal point, or nothing where the label is not to be reviewed. A spreadsheet may have "
+                f"written it anew."
+            )
     return rows
+
+
+def is_share(text: str) -> bool:
+    """Whether a text is a number from 0 to 1."""
+    try:
+        return 0 <= float(text) <= 1
+    except ValueError:
+        return False

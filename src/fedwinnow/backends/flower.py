@@ -25,6 +25,7 @@ PATIENCE_FOR_HELLO = 60.0  # seconds
 ASKED_AGAIN = 3.0  # seconds until a site that cannot take part is asked again
 
 Packed = dict[int, tuple[Tensor, Array]]
+Unfit = Callable[[dict[str, Any]], str | None]  # why a site that says this of itself cannot take part
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,11 +108,17 @@ class Roster:
     """Which sites are there, and where each client lives."""
 
     def __init__(
-        self, grid: Grid, hello: dict[str, Any], names: Callable[[int], str | None], say: Callable[[str], None]
+        self,
+        grid: Grid,
+        hello: dict[str, Any],
+        unfit: Unfit,
+        names: Callable[[int], str | None],
+        say: Callable[[str], None],
     ) -> None:
-        self.grid, self.hello, self.names, self.say = grid, hello, names, say
+        self.grid, self.hello, self.unfit, self.names, self.say = grid, hello, unfit, names, say
+        self.members: tuple[str, ...] | None = None  # the only names that a run has room for, once it has begun
         self.known: dict[int, dict[str, Any]] = {}  # node -> what it said of itself
-        self.refused: dict[int, tuple[str, float]] = {}  # why, and when it may be asked again
+        self.refused: dict[int, tuple[str, float]] = {}  # who and why, and when it may be asked again
 
     def refresh(self) -> None:
         """Ask new nodes who they are; who left may come back with other data, who was refused may be right by now."""
@@ -120,31 +127,43 @@ class Roster:
         patient = [node for node, (_, until) in self.refused.items() if until > now]
         new = [node for node in there if node not in self.known and node not in patient]
         letters = [Letter(place, node, to_records(self.hello, {}, {})) for place, node in enumerate(new)]
+        news: list[Letter] = []
         for letter, outcome in exchange(self.grid, letters, PATIENCE_FOR_HELLO):
             if isinstance(outcome, Lost):
                 continue  # it is asked again at the next look
             assert letter.node is not None
-            self.introduce(letter.node, outcome)
+            reason = self.introduce(letter.node, outcome)
+            if reason is not None:
+                news.append(Letter(len(news), letter.node, to_records({"kind": "refused", "reason": reason}, {}, {})))
+        for _ in exchange(self.grid, news, PATIENCE_FOR_HELLO):
+            continue  # a site that does not hear it will be asked again or has left
 
-    def introduce(self, node: int, content: RecordDict) -> None:
-        """Take in what a node says of itself."""
+    def introduce(self, node: int, content: RecordDict) -> str | None:
+        """Take in what a node says of itself; why it cannot take part, where it does not know that itself."""
         try:
             facts, _ = from_records(content)
         except DataError as problem:
             facts = {"error": str(problem)}
         name = self.names(node) or str(facts.get("site", node))
-        reason = str(facts["error"]) if "error" in facts else self.conflict(name, facts.get("clients"))
+        reason = str(facts["error"]) if "error" in facts else self.conflict(name, facts) or self.unfit(facts)
+        before, _ = self.refused.pop(node, ("", 0.0))
         if reason is None:
             self.known[node] = facts | {"site": name}
-            self.say(f"site {name} is there")
-            return
-        before, _ = self.refused.get(node, ("", 0.0))
-        self.refused[node] = reason, time.monotonic() + ASKED_AGAIN
-        if reason != before:
-            self.say(f"site {name} cannot take part: {reason}")
+            if self.members is None or name in self.members:
+                self.say(f"site {name} is there")
+                return None
+            reason = "the run began without it and has no room for more sites"
+        text = f"site {name} cannot take part: {reason}"
+        if node not in self.known:
+            self.refused[node] = text, time.monotonic() + ASKED_AGAIN
+        if text == before:
+            return None
+        self.say(text)
+        return None if "error" in facts else reason
 
-    def conflict(self, name: str, numbers: Any) -> str | None:
+    def conflict(self, name: str, claim: dict[str, Any]) -> str | None:
         """Why a newcomer cannot be told apart from a site that is there."""
+        numbers = claim.get("clients")
         if numbers is not None and not (isinstance(numbers, list) and all(isinstance(one, int) for one in numbers)):
             return f"it says that it has the clients {str(numbers)[:80]}; allowed: a list of numbers"
         for facts in self.known.values():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import TypeVar
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -23,6 +24,7 @@ from fedwinnow.network.site import Site
 
 server_app = ServerApp()
 client_app = ClientApp()
+Number = TypeVar("Number", int, float)
 
 
 @server_app.main()
@@ -34,8 +36,19 @@ def main(grid: Grid, context: Context) -> None:
             raise UsageError(f"the run config has no '{key}'; needed: config, out and sites.")
     config = find_config(settings["config"])
     serve = Serve(**read_config(config, Serve), config=config)
-    terms = Terms(int(settings["sites"]), float(settings.get("timeout", serve.timeout)), serve.patience)
+    sites = number(int, "sites", settings["sites"])
+    timeout = number(float, "timeout", settings.get("timeout", str(serve.timeout)))
+    terms = Terms(sites, timeout, serve.patience)
     coordinate(grid, serve.experiment(), Path(settings["out"]), serve.manner(), terms)
+
+
+def number(kind: type[Number], key: str, text: str) -> Number:
+    """A number in the run config."""
+    try:
+        return kind(text)
+    except ValueError:
+        allowed = "a whole number" if kind is int else "a number"
+        raise UsageError(f"the run config has {key} = {text!r}; allowed: {allowed} above 0.") from None
 
 
 @client_app.train()

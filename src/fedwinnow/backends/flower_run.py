@@ -10,9 +10,9 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from fedwinnow.backends.flower import Flower, Roster
+from fedwinnow.backends.flower import Flower, Roster, Unfit
 from fedwinnow.data.load import load
-from fedwinnow.errors import DataError, RunError, UsageError
+from fedwinnow.errors import RunError, UsageError
 from fedwinnow.experiment.play import Manner, Player, Watcher
 from fedwinnow.experiment.prepare import Stage, prepare
 from fedwinnow.experiment.settings import Experiment
@@ -63,19 +63,20 @@ def coordinate(
             raise UsageError(f"--out {out} already holds a run. Add --resume to continue it, or choose another folder.")
         if experiment.scene is not None:
             stage = prepare(experiment)
-            roster = gather(grid, {"kind": "hello", "task": None}, terms)
+            roster = gather(grid, {"kind": "hello", "task": None}, other_scene(stage), terms)
             check_shares(roster, stage)
         else:
             own = task_data(load(experiment.data))
             real_stage(experiment, own, {"anybody": 1})  # what is wrong with the method or the model, as early
-            roster = gather(grid, {"kind": "hello", "task": task_of(own)}, terms)
-            stage = real_stage(experiment, own, samples_of(roster))
+            roster = gather(grid, {"kind": "hello", "task": task_of(own)}, no_samples, terms)
+            stage = real_stage(experiment, own, {facts["site"]: facts["samples"] for facts in roster.known.values()})
+            roster.members = stage.site_names
         return play_over(roster, stage, folder, manner, terms, watchers)
 
 
-def gather(grid: Grid, hello: dict[str, Any], terms: Terms) -> Roster:
+def gather(grid: Grid, hello: dict[str, Any], unfit: Unfit, terms: Terms) -> Roster:
     """Wait until enough sites are there, and say who is."""
-    roster = Roster(grid, hello, terms.names, terms.say)
+    roster = Roster(grid, hello, unfit, terms.names, terms.say)
     until, shown = time.monotonic() + terms.patience, -1
     while True:
         roster.refresh()
@@ -86,29 +87,33 @@ def gather(grid: Grid, hello: dict[str, Any], terms: Terms) -> Roster:
         if len(there) >= terms.sites:
             return roster
         if time.monotonic() > until:
-            raise RunError(f"only {len(there)} of {terms.sites} sites came within {terms.patience:g} seconds.")
+            why = "".join(f" The {text}." for text, _ in roster.refused.values())
+            raise RunError(f"only {len(there)} of {terms.sites} sites came within {terms.patience:g} seconds.{why}")
         time.sleep(LOOK)
 
 
-def samples_of(roster: Roster) -> dict[str, int]:
-    """How many samples each site says it has."""
-    for facts in roster.known.values():
-        if not isinstance(facts.get("samples"), int) or not 0 < facts["samples"] < LARGEST:
-            raise DataError(
-                f"site {facts['site']} says that it has {str(facts.get('samples'))[:80]} samples; allowed: a number "
-                f"from 1 to {LARGEST - 1}."
-            )
-    return {facts["site"]: facts["samples"] for facts in roster.known.values()}
+def no_samples(facts: dict[str, Any]) -> str | None:
+    """Why a real site cannot take part: what it says of its samples cannot be so."""
+    samples = facts.get("samples")
+    if isinstance(samples, int) and 0 < samples < LARGEST:
+        return None
+    return f"it says that it has {str(samples)[:80]} samples; allowed: a number from 1 to {LARGEST - 1}"
+
+
+def other_scene(stage: Stage) -> Unfit:
+    """Why a site of a simulation cannot take part: it has another scene than the coordinator, or hides its clients."""
+
+    def unfit(facts: dict[str, Any]) -> str | None:
+        if facts.get("scene") != stage.scene.hash:
+            theirs, ours = str(facts.get("scene"))[:12], stage.scene.hash[:12]
+            return f"it has the scene {theirs}, the coordinator {ours}. Copy the coordinator's scene folder to the site"
+        return None if "clients" in facts else "it does not say which clients it has"
+
+    return unfit
 
 
 def check_shares(roster: Roster, stage: Stage) -> None:
-    """Every client of a scene must be at one site, and all sites must have the same scene."""
-    for facts in roster.known.values():
-        if facts.get("scene") != stage.scene.hash:
-            raise DataError(
-                f"site {facts['site']} has the scene {str(facts.get('scene'))[:12]}, the coordinator "
-                f"{stage.scene.hash[:12]}. Copy the coordinator's scene folder to the site."
-            )
+    """Every client of a scene must be at a site."""
     places = roster.places(stage.site_names)
     if absent := [client for client in range(stage.sites.holdings.clients) if client not in places]:
         raise UsageError(f"client {absent[0]} is at no site ({len(absent)} in all); give --clients at the sites.")

@@ -127,12 +127,11 @@ def build_host(described: dict[str, Any], device: str, arrays: OpenedArrays) -> 
 
 def build_sites(described: dict[str, Any], arrays: OpenedArrays) -> Sites:
     """What the sites hold."""
-    shape = described["shape"] | {"sample_shape": tuple(described["shape"]["sample_shape"])}
     return Sites(
         build_features(described["features"], arrays),
         Holdings(arrays.open(described["rows"]), arrays.open(described["offsets"])),
         arrays.open(described["given"]),
-        Shape(**shape),
+        Shape.from_table(described["shape"]),
         tuple(described["mean"]),
         tuple(described["std"]),
     )

@@ -48,13 +48,18 @@ class Apply(Flags):
 
         if (self.folder is None) == (self.undo is None):
             raise UsageError("give the folder of an audit, or --undo with a corrected file or folder.")
+        for flag in ("accept_above", "reviewer", "data") if self.undo is not None else ():
+            if getattr(self, flag) is not None:
+                raise UsageError(
+                    f"--{flag.replace('_', '-')} was given with --undo, which takes back all that was done."
+                )
         destination = Destination(self.out, self.in_place, self.link)
         console = self.console()
         if self.undo is not None:
             receipt = undo(self.undo, destination)
             target = str(self.out or receipt.target)
             self.emit({"undone": len(receipt.changes), "target": target})
-            console.print(f"{len(receipt.changes)} labels are again as they were given: {target}", markup=False)
+            console.print(f"{len(receipt.changes)} labels are again as they were: {target}", markup=False)
             return 0
         assert self.folder is not None
         plan = plan_for(self.folder, self.accept_above, self.reviewer)

@@ -177,22 +177,25 @@ class Client:
     def step_of(self, model: FlatModel, around: Around | None) -> Step:
         """What moves a model after each batch: the optimiser's step, or what a method puts in its place."""
         step = self.optimizer.start(model.weights[: model.trainable], model.gradient)
-        step = step if around is None else around(step, model)
+        return self.clipped(step if around is None else around(step, model), model.gradient)
+
+    def clipped(self, step: Step, gradient: Tensor) -> Step:
+        """The same step with a gradient that is no longer than the run allows."""
         clip = self.training.clip
         if clip is None:
             return step
 
-        def clipped() -> None:
-            clip_norm(model.gradient, clip)
+        def after_clipping() -> None:
+            clip_norm(gradient, clip)
             step()
 
-        return clipped
+        return after_clipping
 
     def care(self, batch: Tensor, models: tuple[FlatModel, ...]) -> AbstractContextManager[None]:
         """What half precision and a batch of one sample need; for any other batch nothing."""
-        if self.half_precision:
-            return torch.autocast(self.model.device.type, dtype=torch.bfloat16)
-        return lonely_batch(models) if batch.numel() == 1 else NO_CARE
+        halved = self.half_precision
+        usual = torch.autocast(self.model.device.type, dtype=torch.bfloat16) if halved else NO_CARE
+        return lonely_batch(models, usual) if batch.numel() == 1 else usual
 
     @property
     def half_precision(self) -> bool:
@@ -250,14 +253,15 @@ def scoring_batch(model: FlatModel) -> int:
 
 
 @contextmanager
-def lonely_batch(models: tuple[FlatModel, ...]) -> Iterator[None]:
+def lonely_batch(models: tuple[FlatModel, ...], usual: AbstractContextManager[None]) -> Iterator[None]:
     """Batch normalisation cannot learn from one sample: its layers then use their running statistics."""
     kind, every = torch.nn.modules.batchnorm._BatchNorm, (layer for model in models for layer in model.module.modules())
     layers = [layer for layer in every if isinstance(layer, kind) and layer.training]
     for layer in layers:
         layer.eval()
     try:
-        yield
+        with usual:
+            yield
     finally:
         for layer in layers:
             layer.train()

@@ -87,6 +87,10 @@ class Task:
         """Whether it is a question of the evaluation."""
         return self.ask in MEASURING or self.ask.startswith(SCORE)
 
+    def trains(self, reply: object) -> bool:
+        """Whether a model was sent and another comes back; what is no payload is left for others to refuse."""
+        return isinstance(reply, dict) and "weights" in reply and "weights" in self.payload
+
 
 @dataclass
 class Answer:
@@ -175,15 +179,12 @@ class Host:
         """What the judgement keeps of the site after it looked at the models of this exchange."""
         if self.judgement is None:
             return {}
-        own = self.method.own_models and task.ask == "train"
-        both = isinstance(reply, dict) and "weights" in reply and "weights" in task.payload
-        watcher = self.client(replace(task, ask="audit")) if own or both else client
-        if own:
+        own, watcher = self.method.own_models and task.ask == "train", client
+        if own or task.trains(reply):
+            watcher = self.client(replace(task, ask="audit"))
             trained = {key.removeprefix(OWN): value for key, value in client.state.items() if key.startswith(OWN)}
-            self.judgement.observe(self.method, watcher, watcher.model.payload(), trained)
-        elif both:
-            self.judgement.observe(self.method, watcher, task.payload, reply)
-        if watcher is not client:
+            before, after = (watcher.model.payload(), trained) if own else (task.payload, reply)
+            self.judgement.observe(self.method, watcher, before, after)
             client.forward_samples += watcher.forward_samples
         return {KEPT + key: value for key, value in watcher.kept.items()}
 
@@ -225,8 +226,7 @@ class Host:
     def recited(self, task: Task, reply: Payload) -> Payload:
         """For measuring only: what the global and the trained model say of a site, and the latter of the test part."""
         every = self.setup.memorisation_every
-        both = isinstance(reply, dict) and "weights" in reply and "weights" in task.payload
-        if not every or task.round % every or not both or self.pooled:
+        if not every or task.round % every or not task.trains(reply) or self.pooled:
             return {}
         client = self.client(replace(task, ask="predict"))
         client.model.load(task.payload)

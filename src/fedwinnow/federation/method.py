@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedwinnow import catalogue
-from fedwinnow.errors import RunError, UsageError
+from fedwinnow.errors import UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
@@ -109,9 +109,7 @@ class Method(Part):
     def merge(self, server: Server, replies: Replies) -> None:
         """Make the new global model; replies stream in, always in the order of `choose`."""
         merged = self.aggregator.collect(server.weights, server.model.trainable)
-        for client, reply in replies:
-            if absent := [key for key in (*server.weights, "samples") if key not in reply]:
-                raise RunError(f"client {client}, round {server.round}: its reply has no '{absent[0]}' to average.")
+        for _, reply in replies:
             merged.add(reply, float(reply["samples"]))
         server.weights = merged.result()
 

@@ -7,8 +7,24 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedwinnow.errors import RunError
+
 Payload = dict[str, Tensor]
 Exposure = Literal["model", "client", "sample"]  # what the receiver can learn about: the model, the site, a sample
+
+
+class Received(Payload):
+    """A reply as a method reads it: what it lacks is the mistake of its sender, who is named."""
+
+    def __init__(self, content: Payload, sender: str) -> None:
+        super().__init__(content)
+        self.sender = sender
+
+    def __missing__(self, key: str) -> Tensor:
+        raise RunError(f"{self.sender}: its reply has no '{key}', which the method needs; it has {sorted(self)}.")
+
+    def __or__(self, more: Payload) -> Received:  # type: ignore[override]
+        return Received({**self, **more}, self.sender)
 
 
 def size_in_bytes(payload: Payload) -> int:

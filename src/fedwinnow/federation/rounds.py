@@ -17,7 +17,7 @@ from fedwinnow.federation.host import Answer, Task
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Exchange, Method, Replies
-from fedwinnow.federation.payload import Payload, problem_with, size_in_bytes
+from fedwinnow.federation.payload import Payload, Received, problem_with, size_in_bytes
 from fedwinnow.federation.server import Server
 from fedwinnow.metrics.defined import Figure
 from fedwinnow.metrics.stability import training_stability
@@ -144,7 +144,7 @@ class Federation:
                 continue
             answered += 1
             self.accept(answer, tally)
-            yield answer.client, answer.reply
+            yield answer.client, Received(answer.reply, self.sender(answer, exchange.ask))
         needed = math.ceil(self.faults.quorum * len(exchange.clients) - 1e-9)
         if answered < max(needed, min(1, len(exchange.clients))):
             raise RunError(
@@ -192,14 +192,19 @@ class Federation:
 
     def fail(self, answer: Answer, exchange: Exchange, problem: str, tally: Tally) -> None:
         """A client gave no usable reply: leave it out, or stop with its name, the round and the stage."""
-        site = self.site_names[answer.client]
         if self.faults.on_client_error == "stop":
-            trace = f"\n{answer.trace}" if answer.trace else ""
-            raise RunError(
-                f"client {answer.client} ({site}), round {self.server.round}, {exchange.ask}: {problem}. "
-                f"--on-client-error drop would leave it out of the round and go on.{trace}"
-            )
-        tally.dropped[site] = problem
+            raise self.stopped(answer, exchange.ask, problem)
+        tally.dropped[self.site_names[answer.client]] = problem
+
+    def stopped(self, answer: Answer, ask: str, problem: str) -> RunError:
+        """Why a client's failure ends the run, and what to do."""
+        trace = f"\n{answer.trace}" if answer.trace else ""
+        said = f"{self.sender(answer, ask)}: {problem.rstrip('.')}."
+        return RunError(f"{said} --on-client-error drop would leave it out and go on.{trace}")
+
+    def sender(self, answer: Answer, ask: str) -> str:
+        """Whose answer it is, to what and when."""
+        return f"client {answer.client} ({self.site_names[answer.client]}), round {self.server.round}, {ask}"
 
     def ask_all(self, ask: str, clients: tuple[int, ...]) -> Iterator[tuple[int, Payload]]:
         """A question to clients for the evaluation of a simulation: nothing of it is part of the federation.
@@ -223,7 +228,7 @@ class Federation:
             elif self.faults.on_client_error == "drop":
                 self.silent[self.site_names[answer.client]] = f"{ask}: {answer.error}"
             else:
-                raise RunError(f"client {answer.client}, {ask}: {answer.error}\n{answer.trace}")
+                raise self.stopped(answer, ask, answer.error)
 
 
 def unlike_model(reply: Payload, weights: Payload) -> str | None:

@@ -50,7 +50,7 @@ class Arfl(Method):
         shares = self.shares(corrected)
         if self.by_size:
             shares = shares * torch.tensor([float(reply["samples"]) for reply in models.values()])
-        mean = WeightedMean()
+        mean = WeightedMean(server.weights)
         for share, weights, reply in zip(shares.tolist(), corrected, models.values(), strict=True):
             mean.add({**reply, "weights": weights}, share)
         server.weights = mean.result()

@@ -30,8 +30,8 @@ from fedwinnow.federation.server import Server
 from fedwinnow.options import option
 from fedwinnow.parts.aggregate import WeightedMean
 from fedwinnow.parts.contributions import learned_shares, loss_drops
-from fedwinnow.parts.criticality import zero_to_one
 from fedwinnow.parts.sample_losses import sample_losses
+from fedwinnow.parts.scaling import zero_to_one
 from fedwinnow.parts.two_gaussians import exact
 
 
@@ -94,7 +94,7 @@ class Fair(Method):
         weights = self.weights(server, models, qualities)
         if self.weigh == "learned":
             qualities = weights  # of the TPDS version: the learned weight is the quality
-        mean = WeightedMean()
+        mean = WeightedMean(server.weights)
         for reply, weight in zip(models.values(), weights.tolist(), strict=True):
             mean.add(reply, weight)
         server.weights = mean.result()

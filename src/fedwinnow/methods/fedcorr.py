@@ -166,7 +166,7 @@ class FedCorr(Method):
         return {**server.weights, "leash": leash.float().reshape(1)}
 
     def merge(self, server: Server, replies: Replies) -> None:
-        replies, news = noted(replies, "lid")
+        replies, news = noted(replies, maybe=("lid",))
         super().merge(server, replies)
         for client, said in news.items():
             if "lid" in said:

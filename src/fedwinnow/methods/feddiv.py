@@ -143,10 +143,11 @@ class FedDiv(Method):
         return {**server.weights, "filter": server.state["filter"]}
 
     def merge(self, server: Server, replies: Replies) -> None:
+        if self.filter == "local":
+            super().merge(server, replies)  # eq. (1)
+            return
         replies, news = noted(replies, "mixture", "samples")
         super().merge(server, replies)  # eq. (1)
-        if self.filter == "local":
-            return
         for client, reply in news.items():  # eq. (4)
             server.state["mixtures"][client] = reply["mixture"].double()
             server.state["sizes"][client] = reply["samples"].double()
@@ -243,7 +244,8 @@ class FedDiv(Method):
         if self.reselect_timing == "cached":
             return chosen & agreed
         now, places = torch.zeros_like(chosen), chosen.nonzero().flatten()
-        now[places] = self.debiased(client, client.predict(rows=places)).argmax(1) == guess[places]
+        logits = client.predict(rows=places, views=self.scoring_views)
+        now[places] = self.debiased(client, logits).argmax(1) == guess[places]
         return now
 
     def debiased(self, client: Client, logits: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ from fedwinnow.parts import criticality
 from fedwinnow.parts.aggregate import WeightedMean
 from fedwinnow.parts.contributions import loss_drops, shapley_values
 from fedwinnow.parts.criticality import ascending, chosen_parameters, most_critical
+from fedwinnow.parts.scaling import zero_to_one
 
 PENDING = "pending."  # the mean of the last pass of stage 1, as far as it has come
 TRUSTING = ("loss_drop", "shapley")  # estimators of others, which look at trusted samples instead of criticality
@@ -171,7 +172,7 @@ class FedES(Method):
 
     def pending(self, server: Server) -> WeightedMean:
         """The mean of the last pass, as far as it had come in the round before."""
-        mean = WeightedMean()
+        mean = WeightedMean(server.weights)
         mean.total = float(server.state["samples"].sum())
         mean.mean = {key[len(PENDING) :]: value for key, value in server.state.items() if key.startswith(PENDING)}
         return mean
@@ -184,13 +185,12 @@ class FedES(Method):
         turns = self.orientation == "auto" and self.estimator not in TRUSTING
         if turns and criticality.opposed(distances, self.agreement(server, members, pooled)):
             distances = -distances
-        quality = criticality.zero_to_one(distances).clamp(min=self.rho_floor)  # eq. (11)
+        quality = zero_to_one(distances).clamp(min=self.rho_floor)  # eq. (11)
         # A client that failed in the last pass of stage 1 is taken to be as good as the others are on average.
         server.state["quality"] = torch.full((server.clients,), float(quality.mean()), dtype=torch.float64)
         server.state["quality"][members] = quality
-        known = set(server.available)
-        rho = server.state["quality"].tolist()
-        server.note(quality=[round(rho[client], 6) if client in known else None for client in range(server.clients)])
+        shown = {client: round(float(server.state["quality"][client]), 6) for client in server.available}
+        server.note(quality=[shown.get(client) for client in range(server.clients)])
         for client in server.available:
             server.remember(client, self.mask_for(server, client, pooled))
         if self.start_from == "scratch":
@@ -243,7 +243,7 @@ class FedES(Method):
         return {**server.weights, **server.recall(client), "quality": quality}
 
     def merge(self, server: Server, replies: Replies) -> None:
-        mean, answered = WeightedMean(), []
+        mean, answered = WeightedMean(server.weights), []
         for client, reply in replies:
             answered.append(client)
             aware = self.stage2 in ("naagg", "both")

@@ -148,7 +148,7 @@ class FedGr(Method):
         return {**server.weights, **server.recall(client)}
 
     def merge(self, server: Server, replies: Replies) -> None:
-        replies, news = noted(replies, "sample_loss")
+        replies, news = noted(replies, maybe=("sample_loss",))
         super().merge(server, replies)
         losses = {client: said["sample_loss"] for client, said in news.items() if said}
         if losses:

@@ -173,7 +173,7 @@ class FedNoRo(Method):
             super().merge(server, replies)  # eq. (2)
             return
         models = dict(replies)  # all at once: every noisy one is compared with every clean one
-        mean = WeightedMean()
+        mean = WeightedMean(server.weights)
         for near, reply in zip(nearness(self.distances(server, models)), models.values(), strict=True):
             mean.add(reply, float(reply["samples"]) * float(near))  # eq. (7)
         server.weights = mean.result()

@@ -26,7 +26,7 @@ from fedwinnow.federation.method import Method, Replies
 from fedwinnow.federation.server import Server
 from fedwinnow.options import option
 from fedwinnow.parts.contributions import shapley_values
-from fedwinnow.parts.criticality import zero_to_one
+from fedwinnow.parts.scaling import zero_to_one
 from fedwinnow.randomness import uniforms
 
 

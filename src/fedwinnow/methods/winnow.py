@@ -40,6 +40,7 @@ EVEN = 0.5  # a site's rate before it knows anything; also the samples that are 
 RATE_STEPS = 5  # of a site's own rates after its probabilities have changed
 OWN_STEPS = 30  # of EM where every site is by itself
 STEADY = "steady."
+LAST = "last."  # the global model of a run that has ended, in case it goes on
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ class Winnow(Method):
         server.state |= {STEADY + key: value.clone() for key, value in server.weights.items()}
 
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
+        server.weights |= {key: server.state.pop(LAST + key) for key in server.weights if LAST + key in server.state}
         stage, ask = after_warm_up(server, self.warm_up, "winnow")
         server.note(stage=stage)
         if stage == "winnow" and self.fit == "shared":
@@ -134,6 +136,7 @@ class Winnow(Method):
             steady = torch.lerp(value, server.state[STEADY + key], kept) if value.is_floating_point() else value
             server.state[STEADY + key] = steady.clone()
         if server.round == server.rounds:  # what is kept of the run is what was tested
+            server.state |= {LAST + key: value for key, value in server.weights.items()}
             server.weights = {key: value.clone() for key, value in self.models(server)[0].items()}
 
     def models(self, server: Server) -> Sequence[Payload]:

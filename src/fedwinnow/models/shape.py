@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedwinnow.data.dataset import Dataset, Kind
 from fedwinnow.errors import DataError, UsageError
@@ -39,6 +39,11 @@ class Shape:
     def of(cls, dataset: Dataset) -> Shape:
         """The shape of a data set."""
         return cls(dataset.kind, tuple(dataset.sample_shape), dataset.classes, dataset.vocabulary)
+
+    @classmethod
+    def from_table(cls, table: dict[str, Any]) -> Shape:
+        """A shape that travelled as JSON, which knows no tuples."""
+        return cls(**table | {"sample_shape": tuple(table["sample_shape"])})
 
     @property
     def numbers(self) -> int:

@@ -43,11 +43,6 @@ def task_of(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def shape_of(task: dict[str, Any]) -> Shape:
-    """The shape that a task describes."""
-    return Shape(**(task["shape"] | {"sample_shape": tuple(task["shape"]["sample_shape"])}))
-
-
 def identity(run: dict[str, Any]) -> str:
     """A name for the run, the same when it is continued."""
     settings = {key: value for key, value in run["experiment"].items() if key not in FREE}

@@ -18,7 +18,7 @@ from fedwinnow.federation.host import Answer, Host, Sites
 from fedwinnow.federation.memory import Memory
 from fedwinnow.methods.find import find_method
 from fedwinnow.models.shape import Shape
-from fedwinnow.network.agreement import experiment_of, shape_of
+from fedwinnow.network.agreement import experiment_of
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import Scene
 
@@ -96,7 +96,12 @@ class OwnData:
         offsets[client + 1 :] = len(given)
         holdings = Holdings(np.arange(len(given)), offsets)
         sites = Sites(
-            self.dataset.train.features, holdings, given, shape_of(task), tuple(task["mean"]), tuple(task["std"])
+            self.dataset.train.features,
+            holdings,
+            given,
+            Shape.from_table(task["shape"]),
+            tuple(task["mean"]),
+            tuple(task["std"]),
         )
         device = choose_device(self.device, mixed_precision=experiment.mixed_precision)
         setup = setup_of(experiment, str(device))
@@ -110,7 +115,7 @@ class OwnData:
                 f"the data here has the class {strange[0]!r}, which is not among the coordinator's: "
                 f"{', '.join(theirs)}. Correct the labels, or agree on the classes."
             )
-        own, agreed = Shape.of(self.dataset), shape_of(task)
+        own, agreed = Shape.of(self.dataset), Shape.from_table(task["shape"])
         if (own.kind, own.sample_shape, own.vocabulary) != (agreed.kind, agreed.sample_shape, agreed.vocabulary):
             raise DataError(
                 f"the samples here are {own.kind} of the shape {own.sample_shape}, the coordinator's are {agreed.kind} "

@@ -18,6 +18,7 @@ from fedwinnow.federation.payload import Payload, problem_with
 from fedwinnow.network.agreement import identity
 
 REPLY, NOTES = "reply.", "notes."
+MOST_TOLD = 500  # letters of what a coordinator says that a site repeats to its people
 MEMORY_FILE = re.compile(r"(\d{6,})-(\d+)-(\d+)\.safetensors")
 Letter = tuple[dict[str, Any], Payload]  # facts and tensors: what a message carries
 
@@ -61,6 +62,9 @@ class Site:
                 return self.ask(facts, payload)
             if kind == "finish":
                 return self.finish(facts, payload)
+            if kind == "refused":
+                self.say(f"the coordinator cannot use this site: {str(facts.get('reason'))[:MOST_TOLD]}")
+                return self.booked(facts, {"site": self.name}, {})
             raise DataError(f"the coordinator sent a message of the kind {kind!r}, which is not known here.")
         except FedwinnowError as problem:
             self.take_note(facts, problem)

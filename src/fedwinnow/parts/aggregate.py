@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -22,8 +22,8 @@ class WeightedMean:
     more than two models at once.
     """
 
-    def __init__(self, keys: tuple[str, ...] = ("weights", "counters")) -> None:
-        self.keys = keys
+    def __init__(self, keys: Iterable[str]) -> None:
+        self.keys = tuple(keys)
         self.total = 0.0
         self.mean: Payload = {}
 
@@ -34,8 +34,7 @@ class WeightedMean:
             return
         self.total += weight
         for key in self.keys:
-            if key in payload:
-                self.mean[key] = self.combine(self.mean.get(key), payload[key], weight / self.total)
+            self.mean[key] = self.combine(self.mean.get(key), payload[key], weight / self.total)
 
     @staticmethod
     def combine(mean: Tensor | None, value: Tensor, share: float) -> Tensor:
@@ -69,7 +68,7 @@ class HeldModels:
         """Take one payload in; a weight of 0 leaves it out."""
         check_weight(weight)
         if weight > 0:
-            self.models.append({key: payload[key] for key in self.before if key in payload})
+            self.models.append({key: payload[key] for key in self.before})
             self.weights.append(weight)
 
     def result(self) -> Payload:

@@ -55,7 +55,7 @@ class Mean(Aggregator):
     def collect(self, before: Payload, trainable: int) -> Collector:
         from fedwinnow.parts.aggregate import WeightedMean
 
-        return WeightedMean(keys=tuple(before))
+        return WeightedMean(before)
 
     def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
         from fedwinnow.parts.aggregate import weighted_mean

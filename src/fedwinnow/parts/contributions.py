@@ -55,7 +55,7 @@ def shapley_values(
 
     def worth_of(group: frozenset[int]) -> float:
         if group not in known:
-            mean = WeightedMean()
+            mean = WeightedMean(before)
             for member in sorted(group):
                 mean.add(models[member], 1.0)
             known[group] = worth(bench, mean.result(), measure)

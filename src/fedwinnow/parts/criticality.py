@@ -13,7 +13,6 @@ from torch import Tensor
 
 from fedwinnow.federation.client import Around, Step
 from fedwinnow.federation.flat import FlatModel
-from fedwinnow.parts import scaling
 
 MOST_POINTS = 2**22  # of a larger model every second, third, ... parameter stands for its neighbours
 
@@ -53,11 +52,6 @@ def estimates(curve: Tensor, reference: Tensor) -> dict[str, float]:
     middle, mean = reference.mean(dtype=torch.float64), float(curve.mean(dtype=torch.float64))
     distance = earth_movers_distance(curve, reference)
     return {"mean": mean, "emd": distance, "signed_emd": float(torch.sign(mean - middle)) * distance}  # eq. (10)
-
-
-def zero_to_one(values: Tensor) -> Tensor:
-    """Min-max; values that differ by no more than rounding are all 1."""
-    return scaling.zero_to_one(values, 1e-9 * float(values.abs().max()))
 
 
 def opposed(first: Tensor, second: Tensor) -> bool:

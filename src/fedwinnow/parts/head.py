@@ -25,12 +25,12 @@ def tune_head(client: Client, model: FlatModel, rows: Tensor, *, views: bool = F
     parameters = [parameter for parameter in (head.weight, head.bias) if parameter is not None]
     vector = torch.cat([parameter.detach().flatten() for parameter in parameters])
     gradient = torch.zeros_like(vector)
-    step = client.optimizer.start(vector, gradient)
+    step = client.clipped(client.optimizer.start(vector, gradient), gradient)
     sizes = [parameter.numel() for parameter in parameters]
     client.forward_samples += len(rows)
-    client.backward_samples += len(rows)
-    order = torch.randperm(len(rows), generator=client.generator).to(features.device)
-    for batch in torch.split(order, client.training.batch_size):
+    for places in client.batches(torch.arange(len(rows))):
+        client.backward_samples += len(places)
+        batch = places.to(features.device)
         leaf = vector.clone().requires_grad_()
         pieces = [piece.view_as(p) for piece, p in zip(torch.split(leaf, sizes), parameters, strict=True)]
         loss = functional.cross_entropy(functional.linear(features[batch], *pieces), labels[batch])

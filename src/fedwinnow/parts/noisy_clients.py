@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedwinnow.parts.mixture import Covariance, Measure, Start, fit_mixtures
+from fedwinnow.parts.scaling import zero_to_one
 
 Detect = Literal["likely", "single", "vote"]
 VOTES = 9
@@ -19,7 +20,8 @@ SMALLEST_RANGE = 1e-12  # a column that varies less is constant
 def prepared(table: Tensor, present: Tensor, normalise: bool) -> Tensor:
     """The points that are to be split, from what the clients sent."""
     whole = completed(table, present)
-    return zero_to_one(whole) if normalise else whole
+    # a class in which all are alike tells nothing about them
+    return zero_to_one(whole, SMALLEST_RANGE, alike=0.0) if normalise else whole
 
 
 def completed(table: Tensor, present: Tensor) -> Tensor:
@@ -30,13 +32,6 @@ def completed(table: Tensor, present: Tensor) -> Tensor:
     known = torch.where(present, table.double(), torch.inf)
     smallest = known.amin(0)
     return torch.where(present, known, smallest)[:, smallest.isfinite()]
-
-
-def zero_to_one(table: Tensor) -> Tensor:
-    """Every column mapped to 0..1; one that does not vary tells nothing and becomes 0."""
-    low, high = table.amin(0), table.amax(0)
-    varies = high - low > SMALLEST_RANGE
-    return torch.where(varies, (table - low) / torch.where(varies, high - low, 1.0), 0.0)
 
 
 def noisy_set(

@@ -5,10 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+ROUNDING = 1e-9  # of the largest value: what differs by no more than that is taken to be equal
 
-def zero_to_one(values: Tensor, smallest_range: float) -> Tensor:
-    """Min-max; values whose range is no larger than this are taken to be equal, and are all 1."""
+
+def zero_to_one(values: Tensor, smallest_range: float | None = None, alike: float = 1.0) -> Tensor:
+    """Min-max, of a table column by column; values whose range is no larger than this are all `alike`."""
     if not len(values):
         return values
-    low, high = values.min(), values.max()
-    return (values - low) / (high - low) if float(high - low) > smallest_range else torch.ones_like(values)
+    if smallest_range is None:
+        smallest_range = ROUNDING * float(values.abs().max())
+    low, high = values.amin(0), values.amax(0)
+    varies = high - low > smallest_range
+    return torch.where(varies, (values - low) / torch.where(varies, high - low, 1.0), alike)

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from fedwinnow import catalogue
-from fedwinnow.atomic import replacing
 from fedwinnow.auditing.applying import arrays, folders, tables
 from fedwinnow.auditing.applying.changes import Plan
-from fedwinnow.auditing.applying.receipt import Receipt, back_up, digest, place_for, read_receipt
+from fedwinnow.auditing.applying.receipt import Receipt, back_up, digest, place_for, put, read_receipt
+from fedwinnow.data.files import existing_file
 from fedwinnow.data.load import understood
 from fedwinnow.data.source import Source
 from fedwinnow.data.sources.folder import Folder
 from fedwinnow.data.sources.npz import Npz
 from fedwinnow.data.sources.table_source import TableSource
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.errors import UsageError
 
 WRITABLE = "csv, parquet, npz and folder"
 
@@ -34,9 +34,17 @@ class Destination:
             raise UsageError(
                 "give --out with a new file or folder, or --in-place to change the data itself (a backup is kept)."
             )
+        if self.in_place:
+            self.refuse_links("nothing is copied with --in-place")
+
+    def refuse_links(self, reason: str) -> None:
+        """Links are a way to make a new tree of images."""
+        if self.link != "copy":
+            raise UsageError(f"--link {self.link} was given, but {reason}; allowed: for a folder of images with --out.")
 
     def file(self, original: Path) -> Path:
         """The file to write; one that is there already is never overwritten unless it is the original."""
+        self.refuse_links(f"{original} is a file")
         if self.out is None:
             return original
         if self.out.exists():
@@ -50,25 +58,25 @@ def apply_plan(plan: Plan, destination: Destination, data: str | None = None) ->
     if isinstance(source, Folder):
         return apply_to_folder(source, plan, destination)
     assert isinstance(source, TableSource | Npz)
-    path = source.path
+    path = source.path.resolve()  # behind a link: what is changed in place is the data, not the link
+    target = destination.file(path)
     if isinstance(source, Npz):
         content, label = arrays.corrected_npz(path, plan.changes), "y"
     else:
         correct = tables.corrected_csv if source.name == "csv" else tables.corrected_parquet
         content, label = correct(path, source, plan.changes), source.label
-    target = destination.file(path)
     backup = back_up(path) if destination.in_place else None
-    put(target, content)
     receipt = Receipt(
         kind=source.name,
         target=str(target.resolve()),
-        original=str(path.resolve()),
-        backup=None if backup is None else str(backup.resolve()),
+        original=str(path),
+        backup=None if backup is None else str(backup),
         label=label,
-        sha256=digest(target),
+        sha256=digest(content),
         changes=plan.changes,
     )
-    receipt.write()
+    receipt.write()  # before the data, so that there is a way back at every moment
+    put(target, content)
     return receipt
 
 
@@ -89,7 +97,7 @@ def apply_to_folder(source: Folder, plan: Plan, destination: Destination) -> Rec
         return receipt
     if place_for(source.path).exists():
         raise UsageError(f"{source.path} was corrected in place before. Undo that first: fedwinnow apply --undo ...")
-    receipt.write()  # before the first move, so that there is a way back at every moment
+    receipt.write()  # before the first move, for the same reason
     folders.move_within(source.path, moves)
     return receipt
 
@@ -97,13 +105,14 @@ def apply_to_folder(source: Folder, plan: Plan, destination: Destination) -> Rec
 def undo(target: Path, destination: Destination) -> Receipt:
     """Take an application back: into a new file or folder, or in place."""
     receipt = read_receipt(target)
-    place = Path(receipt.target)
     if receipt.kind == "folder":
         undo_folder(receipt, destination)
         return receipt
-    untouched = receipt.backup is not None and Path(receipt.backup).exists() and digest(place) == receipt.sha256
-    if untouched and receipt.backup is not None:
-        content = Path(receipt.backup).read_bytes()  # to the last byte
+    place = existing_file(Path(receipt.target))
+    backup = None if receipt.backup is None else Path(receipt.backup)
+    untouched = backup is not None and backup.exists() and digest(place.read_bytes()) == receipt.sha256
+    if backup is not None and untouched:
+        content = backup.read_bytes()  # to the last byte
     elif receipt.kind == "npz":
         content = arrays.reversed_npz(place)
     else:
@@ -112,6 +121,8 @@ def undo(target: Path, destination: Destination) -> Receipt:
     put(destination.file(place), content)
     if destination.in_place:
         place_for(place).unlink(missing_ok=True)
+        if backup is not None and untouched and place_for(backup).exists():  # of a correction before this one
+            put(place_for(place), place_for(backup).read_bytes())
     return receipt
 
 
@@ -134,12 +145,3 @@ def source_of(spec: str) -> Source:
     if not isinstance(found, TableSource | Npz | Folder):
         raise UsageError(f"'{spec}' cannot be written back; allowed: {WRITABLE}.")
     return found
-
-
-def put(path: Path, content: bytes) -> None:
-    """Write a whole file."""
-    try:
-        with replacing(path) as stream:
-            stream.write(content)
-    except OSError as problem:
-        raise DataError(f"{path}: cannot be written ({problem.strerror}).") from None

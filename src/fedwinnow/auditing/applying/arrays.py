@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.auditing.applying.changes import Change
-from fedwinnow.auditing.applying.tables import GIVEN, SOURCE, names_of, places_of_changes
+from fedwinnow.auditing.applying.tables import GIVEN, SOURCE, names_of, places_of_changes, written_as
 from fedwinnow.data.archives import read_npz
 from fedwinnow.errors import DataError
 
@@ -27,9 +27,13 @@ def as_bytes(arrays: Arrays) -> bytes:
 def corrected_npz(path: Path, changes: dict[str, Change]) -> bytes:
     """The file with corrected labels."""
     arrays = read_npz(path)
+    if "y" not in arrays:
+        raise DataError(f"{path} has no array 'y' any more; it has {', '.join(arrays)}.")
     labels = arrays["y"].reshape(-1)
     indexed = "class_names" in arrays and labels.dtype.kind != "U"
     class_names = [str(name) for name in arrays["class_names"].tolist()] if "class_names" in arrays else []
+    if indexed and len(strange := np.flatnonzero((labels < 0) | (labels >= len(class_names)))):
+        raise DataError(f"{path}, row {strange[0] + 1}: the label {labels[strange[0]]} is no place in class_names.")
     texts = [class_names[int(label)] if indexed else text_of(label) for label in labels.tolist()]
     names = tuple(class_names) or names_of(texts, changes)
     ids = arrays["id"].tolist() if "id" in arrays else range(len(labels))
@@ -37,10 +41,12 @@ def corrected_npz(path: Path, changes: dict[str, Change]) -> bytes:
     wanted = places_of_changes(path, places, changes, texts, names)
     arrays.setdefault(GIVEN, arrays["y"].copy())
     sources = arrays.get(SOURCE, np.full(len(labels), "given")).astype("<U6")
-    values = dict(zip(texts, labels.tolist(), strict=True))
-    corrected = labels.astype(f"<U{max(map(len, names))}") if labels.dtype.kind == "U" else labels.copy()
+    spelling, values = written_as(texts, names), dict(zip(texts, labels.tolist(), strict=True))
+    corrected = labels.astype(f"<U{max(map(len, (*names, *texts)))}") if labels.dtype.kind == "U" else labels.copy()
     for place, change in wanted.items():
-        corrected[place] = class_names.index(change.label) if indexed else values.get(change.label, change.label)
+        corrected[place] = (
+            class_names.index(change.label) if indexed else values.get(spelling[change.label], change.label)
+        )
         sources[place] = change.source
     return as_bytes({**arrays, "y": corrected.reshape(arrays["y"].shape), SOURCE: sources})
 

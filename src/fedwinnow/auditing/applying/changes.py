@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwinnow.auditing.decisions import labels_by_sample, read_decisions
+from fedwinnow.auditing.decisions import check_reviewer, labels_by_sample, read_decisions
 from fedwinnow.auditing.folder import read_audit, read_site
 from fedwinnow.auditing.verdicts import KEEP, REVIEW, TOO_FEW
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.errors import DataError, UsageError, unknown
 
 ACCEPT = "accept"  # in audit.csv, written by a person in a spreadsheet
 
@@ -53,10 +53,11 @@ def plan_for(folder: Path, accept_above: float | None = None, reviewer: str | No
     disputed: list[str] = []
     kept = undecided = 0
     sources = set()
+    among = None if reviewer is None else [known_reviewer(folder, reviewer)]
     for site in site_folders(folder):
-        facts = read_site(site)
+        facts, decided = read_site(site), read_decisions(site)
         sources.add(str(facts["data"]["source"]))
-        words = labels_by_sample(read_decisions(site), None if reviewer is None else [reviewer])
+        words, looked_at = labels_by_sample(decided, among), {sample for sample, _ in decided}
         for number, row in enumerate(read_audit(site), start=1):
             said = set(words.get(row["id"], {}).values()) or spreadsheet(site, number, row, facts["class_names"])
             if len(said) > 1:
@@ -66,16 +67,26 @@ def plan_for(folder: Path, accept_above: float | None = None, reviewer: str | No
                 kept += label == row["given"]
                 if label != row["given"]:
                     changes[row["id"]] = Change(row["given"], label, "review")
-            elif row["decision"] == REVIEW and accept_above is not None and float(row["p_wrong"]) >= accept_above:
-                changes[row["id"]] = Change(row["given"], row["suggested"], "audit")
+            elif row["decision"] != REVIEW:
+                continue
+            elif accept_above is None or row["id"] in looked_at or float(row["p_wrong"]) < accept_above:
+                undecided += 1
             else:
-                undecided += row["decision"] == REVIEW
+                changes[row["id"]] = Change(row["given"], row["suggested"], "audit")
     return Plan(changes, sources.pop() if len(sources) == 1 else "", kept, undecided, disputed)
+
+
+def known_reviewer(folder: Path, name: str) -> str:
+    """A reviewer who has decided something in one of the folders."""
+    known = {who for site in site_folders(folder) for _, who in read_decisions(site)}
+    if (wanted := check_reviewer(name)) not in known:
+        raise unknown("reviewer", wanted, known)
+    return wanted
 
 
 def spreadsheet(site: Path, number: int, row: dict[str, str], names: list[str]) -> set[str]:
     """The label that a person wrote into audit.csv itself: accept, keep, or the name of a class."""
-    word = row["decision"].strip()
+    word = row["decision"]
     if word in (REVIEW, TOO_FEW, KEEP, ""):
         return set()
     if word == ACCEPT:

@@ -46,8 +46,8 @@ def class_place(root: Path, path: PurePosixPath) -> int:
 
 def rebuild(root: Path, out: Path, moves: dict[str, str], link: Link) -> None:
     """The whole tree at another place, with the moved images moved."""
-    if out.exists() and any(out.iterdir()):
-        raise UsageError(f"--out {out} is not empty. Choose another folder.")
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise UsageError(f"--out {out} is there already and no empty folder. Choose another name.")
     if out.resolve().is_relative_to(root.resolve()):
         raise UsageError(f"--out {out} lies within {root}. Choose a folder outside of it.")
     put = putter(link)
@@ -59,8 +59,14 @@ def rebuild(root: Path, out: Path, moves: dict[str, str], link: Link) -> None:
             path = Path(parent, name)
             place = path.relative_to(root).as_posix()
             target = out / moves.get(place, place)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            put(path.resolve(), target)
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                put(path.resolve(), target)
+            except OSError as problem:
+                raise DataError(
+                    f"{target}: cannot be made ({problem.strerror}). {out} is not whole: delete it. Where links are "
+                    f"the trouble, use --link copy."
+                ) from None
 
 
 def putter(link: Link) -> Callable[[Path, Path], object]:
@@ -75,5 +81,11 @@ def move_within(root: Path, moves: dict[str, str]) -> None:
         if not (root / before).is_file() or (root / after).exists():
             raise DataError(f"{root / before} cannot be moved to {after}: the folder has changed since.")
     for before, after in moves.items():
-        (root / after).parent.mkdir(parents=True, exist_ok=True)
-        (root / before).rename(root / after)
+        try:
+            (root / after).parent.mkdir(parents=True, exist_ok=True)
+            (root / before).rename(root / after)
+        except OSError as problem:
+            raise DataError(
+                f"{root / before} cannot be moved to {after} ({problem.strerror}). Some images have moved: the same "
+                f"folder with --undo moves them back."
+            ) from None

@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedwinnow.atomic import replacing, write_text
+from fedwinnow.atomic import replacing
 from fedwinnow.auditing.applying.changes import Change
 from fedwinnow.errors import DataError
 
 FORMAT = 1
+BESIDE, WITHIN = ".apply.json", ".fedwinnow-apply.json"  # hidden in a folder, so that nobody takes it for data
 
 
 @dataclass(frozen=True)
@@ -31,35 +32,38 @@ class Receipt:
     def write(self) -> Path:
         """Put it beside the corrected data."""
         path = place_for(Path(self.target))
-        write_text(path, json.dumps({"format": FORMAT, **asdict(self)}, indent=1, ensure_ascii=False) + "\n")
+        text = json.dumps({"format": FORMAT, **asdict(self)}, indent=1, ensure_ascii=False) + "\n"
+        put(path, text.encode())
         return path
 
 
 def place_for(target: Path) -> Path:
-    """Where the receipt of a file or folder is; hidden in a folder, so that nobody takes it for data."""
-    return target / ".fedwinnow-apply.json" if target.is_dir() else target.with_name(f"{target.name}.apply.json")
+    """Where the receipt of a file or folder is."""
+    return target / WITHIN if target.is_dir() else target.with_name(f"{target.name}{BESIDE}")
 
 
-def read_receipt(target: Path) -> Receipt:
-    """The receipt of a corrected file or folder, or the receipt itself."""
-    path = target if target.name.endswith((".apply.json", "fedwinnow-apply.json")) else place_for(target)
+def read_receipt(given: Path) -> Receipt:
+    """The receipt of a corrected file or folder, whether that or the receipt is named; both may have moved since."""
+    named = given.resolve()
+    target = named.parent if named.name == WITHIN else named.with_name(named.name.removesuffix(BESIDE))
+    path = place_for(target)
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if content.pop("format") != FORMAT:
             raise ValueError("another format")
         changes = {name: Change(**change) for name, change in content.pop("changes").items()}
-        return Receipt(**content, changes=changes)
+        return Receipt(**content | {"target": str(target)}, changes=changes)
     except OSError:
         raise DataError(
-            f"{target}: nothing to undo: there is no receipt {path.name}. It is written beside the corrected data."
+            f"{given}: nothing to undo: there is no receipt {path.name}. It is written beside the corrected data."
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise DataError(f"{path}: not a receipt of `fedwinnow apply` ({problem}).") from None
 
 
-def digest(path: Path) -> str:
-    """The hash of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def digest(content: bytes) -> str:
+    """The hash of a file's content."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def back_up(path: Path) -> Path:
@@ -68,6 +72,16 @@ def back_up(path: Path) -> Path:
     while kept.exists():
         number += 1
         kept = path.with_name(f"{path.name}.before-apply-{number}")
-    with replacing(kept) as stream:
-        stream.write(path.read_bytes())
+    put(kept, path.read_bytes())
+    if place_for(path).exists():  # it was corrected before: that way back stays open
+        put(place_for(kept), place_for(path).read_bytes())
     return kept
+
+
+def put(path: Path, content: bytes) -> None:
+    """Write a whole file."""
+    try:
+        with replacing(path) as stream:
+            stream.write(content)
+    except OSError as problem:
+        raise DataError(f"{path}: cannot be written ({problem.strerror}).") from None

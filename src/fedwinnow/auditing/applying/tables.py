@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fedwinnow.auditing.applying.changes import Change
-from fedwinnow.data.files import existing_file
 from fedwinnow.data.labels import class_names_of, class_numbers
+from fedwinnow.data.sources.parquet import read_arrow
 from fedwinnow.data.sources.table_source import TableSource
-from fedwinnow.data.table import cell_text, decode, read_rows, sniff
-from fedwinnow.errors import DataError, missing_extra
+from fedwinnow.data.table import cell_text, decode, read_csv, read_rows, sniff
+from fedwinnow.errors import DataError
 
 GIVEN, SOURCE = "label_given", "label_source"
 BOM = b"\xef\xbb\xbf"
@@ -22,10 +22,15 @@ BOM = b"\xef\xbb\xbf"
 Row = list[str]
 
 
-def places_by_id(path: Path, source: TableSource, cells: Mapping[str, Sequence[str]], count: int) -> dict[str, int]:
+def check_columns(path: Path, source: TableSource, names: Sequence[str]) -> None:
+    """The columns that the audit knew must still be there."""
+    for name in (source.label, source.id):
+        if name is not None and name not in names:
+            raise DataError(f"{path} has no column '{name}' any more; it has {', '.join(names)}.")
+
+
+def places_by_id(source: TableSource, cells: Mapping[str, Sequence[str]], count: int) -> dict[str, int]:
     """Where each id is."""
-    if source.id is not None and source.id not in cells:
-        raise DataError(f"{path} has no column '{source.id}' any more.")
     ids = [str(number) for number in range(1, count + 1)] if source.id is None else cells[source.id]
     return {name.strip(): place for place, name in enumerate(ids)}
 
@@ -73,7 +78,8 @@ def names_of(labels: Sequence[str], changes: dict[str, Change]) -> tuple[str, ..
 
 def read_csv_rows(path: Path) -> tuple[list[Row], dict[str, Any]]:
     """All rows, the header first, and how the file is written."""
-    content = existing_file(path).read_bytes()
+    read_csv(path)  # says in words what may be wrong with a file that was edited since
+    content = path.read_bytes()
     text = decode(path, content)
     manner: dict[str, Any] = {
         "delimiter": sniff(text),
@@ -95,11 +101,12 @@ def csv_text(rows: Sequence[Row], manner: dict[str, Any]) -> bytes:
 def corrected_csv(path: Path, source: TableSource, changes: dict[str, Change]) -> bytes:
     """The file with corrected labels."""
     (header, *body), manner = read_csv_rows(path)
+    check_columns(path, source, header)
     column = header.index(source.label)
     labels = [row[column] for row in body]
     cells = {name: [row[place] for row in body] for place, name in enumerate(header)}
     names = names_of(labels, changes)
-    wanted = places_of_changes(path, places_by_id(path, source, cells, len(body)), changes, labels, names)
+    wanted = places_of_changes(path, places_by_id(source, cells, len(body)), changes, labels, names)
     spelling = written_as(labels, names)
     if GIVEN not in header:  # else it was corrected before, and what was given first stays known
         header += [GIVEN, SOURCE]
@@ -128,33 +135,26 @@ def reversed_csv(path: Path, label: str) -> bytes:
 # --- Parquet -------------------------------------------------------------------------------------------------------
 
 
-def arrow() -> Any:
-    """pyarrow, which is an extra."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise missing_extra("parquet", "writing Parquet files") from None
-    return pyarrow, parquet
-
-
 def corrected_parquet(path: Path, source: TableSource, changes: dict[str, Change]) -> bytes:
     """The file with corrected labels; the column keeps its type."""
-    pyarrow, parquet = arrow()
-    table = parquet.ParquetFile(existing_file(path)).read()
+    table = read_arrow(path)
+    import pyarrow
+
+    check_columns(path, source, table.column_names)
     values = table.column(source.label).to_pylist()
     labels = [cell_text(value) for value in values]
     ids = {} if source.id is None else {source.id: [cell_text(value) for value in table.column(source.id).to_pylist()]}
     names = names_of(labels, changes)
-    wanted = places_of_changes(path, places_by_id(path, source, ids, len(values)), changes, labels, names)
+    wanted = places_of_changes(path, places_by_id(source, ids, len(values)), changes, labels, names)
     spelling = written_as(labels, names)
-    known = dict(zip(labels, values, strict=True))
+    known, kind = dict(zip(labels, values, strict=True)), table.column(source.label).type
     again = GIVEN in table.column_names
     sources = table.column(SOURCE).to_pylist() if again else ["given"] * len(values)
     corrected = list(values)
     for place, change in wanted.items():
-        corrected[place], sources[place] = known.get(spelling[change.label], change.label), change.source
-    kind = table.column(source.label).type
+        if spelling[change.label] not in known:  # a class that other sites have
+            known[spelling[change.label]] = pyarrow.scalar(change.label).cast(kind).as_py()
+        corrected[place], sources[place] = known[spelling[change.label]], change.source
     if not again:
         table = table.append_column(GIVEN, table.column(source.label))
     table = table.set_column(table.column_names.index(source.label), source.label, pyarrow.array(corrected, kind))
@@ -169,8 +169,7 @@ def corrected_parquet(path: Path, source: TableSource, changes: dict[str, Change
 
 def reversed_parquet(path: Path, label: str) -> bytes:
     """The file with the labels it had, without the two columns."""
-    _, parquet = arrow()
-    table = parquet.ParquetFile(existing_file(path)).read()
+    table = read_arrow(path)
     if not {GIVEN, SOURCE, label} <= set(table.column_names):
         raise DataError(f"{path} has no columns {label}, {GIVEN} and {SOURCE}, so nothing can be undone in it.")
     table = table.set_column(table.column_names.index(label), label, table.column(GIVEN))
@@ -179,7 +178,8 @@ def reversed_parquet(path: Path, label: str) -> bytes:
 
 def parquet_bytes(table: Any) -> bytes:
     """A table as the content of a file."""
-    _, parquet = arrow()
+    from pyarrow import parquet
+
     stream = io.BytesIO()
     parquet.write_table(table, stream)
     return stream.getvalue()

@@ -7,6 +7,7 @@ let state = null;
 let current = null; // the id in sight
 let grid = false;
 let drawing = 0; // only the newest sample that was asked for is drawn
+let ready = false; // whether the sample with the id `current` is in sight: nobody decides on what they have not seen
 
 // --- asking the server ---------------------------------------------------------------------------------------------
 
@@ -32,6 +33,17 @@ function picture(id) {
   return `/picture?token=${encodeURIComponent(token)}&id=${encodeURIComponent(id)}`;
 }
 
+async function change(path, body) {
+  const before = ready;
+  setReady(false);
+  try {
+    return await ask(path, body);
+  } catch (problem) {
+    setReady(before); // nothing has changed
+    throw problem;
+  }
+}
+
 async function attempt(work) {
   try {
     await work();
@@ -40,6 +52,11 @@ async function attempt(work) {
     at("problem").textContent = problem.message;
     at("problem").hidden = false;
   }
+}
+
+function setReady(is) {
+  ready = is;
+  at("main").setAttribute("aria-busy", String(!is));
 }
 
 // --- small pieces of page; texts of users only ever become text nodes ------------------------------------------------
@@ -115,6 +132,7 @@ function summary() {
 }
 
 async function draw() {
+  setReady(false);
   summary();
   at("mode").firstChild.textContent = grid ? "One at a time " : "Grid ";
   const items = shown();
@@ -125,11 +143,13 @@ async function draw() {
 
 function drawEmpty() {
   current = null;
+  drawing += 1;
   const all = state.queue.length > 0 && state.queue.every((item) => item.decision);
   const title = !state.queue.length ? "No label of this site looks wrong." : all ? "Everything is decided." : "Nothing fits these filters.";
   const next = all ? "Next: fedwinnow apply, with this site's folder. Undo is still there." : "";
   at("main").replaceChildren(make("div", { class: "card empty" }, make("h2", { text: title }), make("p", { class: "meta", text: next }),
     make("div", { class: "actions" }, make("button", { type: "button", onclick: undo }, "Undo ", make("kbd", { text: "U" })))));
+  setReady(true);
 }
 
 function action(key, name, item, decision, kind) {
@@ -158,17 +178,19 @@ async function drawOne(items) {
   const side = make("aside", { class: "card compare", "aria-label": "For comparison" });
   for (const [name, others] of [[item.given, sample.given], [item.suggested, sample.suggested]]) {
     side.append(make("h2", { text: `Labelled ${name}, and alike` }));
-    const none = make("p", { class: "meta", text: "There is none at this site." });
+    const none = make("p", { class: "meta", text: "There is nothing to compare it with." });
     side.append(others.length ? make("div", { class: others[0].picture ? "three" : "three texts" }, ...others.map(seen)) : none);
   }
   at("main").replaceChildren(make("div", { class: "one" }, card, side));
+  setReady(true);
   at("main").focus({ preventScroll: true });
 }
 
 async function drawGrid(items) {
   const number = ++drawing;
   const near = items.slice(0, MOST_TILES);
-  const samples = state.pictures ? near.map((item) => ({ id: item.id, picture: true }))
+  if (!near.some((item) => item.id === current)) current = near[0].id;
+  const samples = state.pictures ? near
     : await Promise.all(near.map((item) => ask(`/sample?id=${encodeURIComponent(item.id)}`)));
   if (number !== drawing) return;
   const tiles = near.map((item, place) => make("button", { type: "button", class: "tile", "data-id": item.id,
@@ -178,6 +200,11 @@ async function drawGrid(items) {
       make("br"), `${percent(item.p)} `, make("span", { class: "state", text: words(item) }))));
   const more = items.length > near.length ? [make("p", { class: "meta", text: `${items.length - near.length} more: filter, or decide these first.` })] : [];
   at("main").replaceChildren(make("div", { class: "grid" }, ...tiles), ...more);
+  focusTile();
+  setReady(true);
+}
+
+function focusTile() {
   at("main").querySelector(`[data-id="${CSS.escape(current)}"]`)?.focus();
 }
 
@@ -188,21 +215,21 @@ function decide(decision, label) {
     const items = shown();
     const place = items.findIndex((item) => item.id === current);
     const following = items[place + 1] ?? items.slice(0, place).find((item) => !item.decision);
-    state = await ask("/decide", { id: current, decision, label: label ?? "" });
+    state = await change("/decide", { id: current, decision, label: label ?? "" });
     current = following?.id ?? null;
     await draw();
   });
 }
 
 function act(decision) {
-  if (!current) return;
+  if (!current || !ready) return;
   if (decision === "other") openLabels();
   else decide(decision);
 }
 
 function undo() {
   return attempt(async () => {
-    const answer = await ask("/undo", {});
+    const answer = await change("/undo", {});
     state = answer;
     if (answer.undone && find(answer.undone)) current = answer.undone;
     await draw();
@@ -211,11 +238,12 @@ function undo() {
 
 function step(by) {
   return attempt(async () => {
-    const items = shown();
+    const items = grid ? shown().slice(0, MOST_TILES) : shown();
     const place = items.findIndex((item) => item.id === current);
     const next = items[Math.min(items.length - 1, Math.max(0, place + by))];
     if (next) current = next.id;
-    await draw();
+    if (grid && next) focusTile();
+    else await draw();
   });
 }
 

@@ -59,6 +59,7 @@ class Desk:
                     "given": row["given"],
                     "suggested": row["suggested"],
                     "p": float(row["p_wrong"]),
+                    "picture": sample in self.site["pictures"],
                     "decision": decision,
                     "others": others,
                 }
@@ -116,11 +117,12 @@ class Desk:
         """Take the last step back, also one of an earlier session; the sample that it was about."""
         with self.one_at_a_time:
             if self.steps:
-                name, before = self.steps.pop()
+                name, before = self.steps[-1]
             else:
                 earlier = [sample for sample, who in read_decisions(self.folder) if who == self.reviewer]
                 if not earlier:
                     return None
                 name, before = earlier[-1], None
             save_decision(self.folder, name, self.reviewer, before)
+            del self.steps[-1:]  # only now: what could not be saved can be tried again
         return name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import sys
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -47,6 +48,11 @@ class ReviewServer(ThreadingHTTPServer):
             raise UsageError(f"--port {port} cannot be used ({problem}); leave it out to take any free one.") from None
         self.desk = desk
         self.token = secrets.token_urlsafe(24)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that hangs up in the middle is no news."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     @property
     def hosts(self) -> tuple[str, str]:
@@ -152,7 +158,10 @@ class Handler(BaseHTTPRequestHandler):
         content = self.rfile.read(int(length))
         if self.headers.get_content_type() != "application/json":
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "JSON is needed")
-        found = json.loads(content)
+        try:
+            found = json.loads(content)
+        except (ValueError, RecursionError):
+            raise Refused(HTTPStatus.BAD_REQUEST, "JSON is needed, and this is none") from None
         if not isinstance(found, dict):
             raise Refused(HTTPStatus.BAD_REQUEST, "a JSON object is needed")
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fedwinnow.data.files import existing_file
 from fedwinnow.data.sources.table_source import TableSource
@@ -19,15 +19,9 @@ class Parquet(TableSource):
     name: ClassVar[str] = "parquet"
 
     def read(self, path: Path) -> Table:
-        try:
-            import pyarrow
-            from pyarrow import parquet, types
-        except ImportError:
-            raise missing_extra("parquet", "reading Parquet files") from None
-        try:
-            content = parquet.ParquetFile(existing_file(path)).read()
-        except (pyarrow.ArrowException, OSError, ValueError) as problem:
-            raise DataError(f"{path}: not a readable Parquet file ({problem}).") from None
+        content = read_arrow(path)
+        from pyarrow import types
+
         if content.num_rows == 0 or content.num_columns == 0:
             raise DataError(f"{path} has no rows.")
         if len(set(content.column_names)) < content.num_columns:
@@ -39,3 +33,16 @@ class Parquet(TableSource):
             else:
                 columns[name] = as_texts(column.to_pylist())
         return Table(path, columns, unreadable=unreadable)
+
+
+def read_arrow(path: Path) -> Any:
+    """The file as a table of pyarrow's."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise missing_extra("parquet", "reading Parquet files") from None
+    try:
+        return parquet.ParquetFile(existing_file(path)).read()
+    except (pyarrow.ArrowException, OSError, ValueError) as problem:
+        raise DataError(f"{path}: not a readable Parquet file ({problem}).") from None
