@@ -17,7 +17,7 @@ demo: $(READY)
 	$(BIN)/fedwinnow demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .

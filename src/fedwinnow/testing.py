@@ -26,6 +26,9 @@ from fedwinnow.experiment.result import Result
 from fedwinnow.methods.find import find_method
 
 CHANGING = {"seconds", "evaluation_seconds", "memory_mb"}  # what no two runs share
+PLAYED: dict[
+    type, Result
+] = {}  # not a fixture of the class: pytest has two ways to write one, and no version knows both
 
 
 def toy_data(samples: int = 120, classes: int = 3, *, spread: float = 0.7, seed: int = 0) -> Dataset:
@@ -85,30 +88,34 @@ class MethodTester:
         }
         return run(out=folder, **(settings | changes))
 
-    def test_it_runs_and_leaves_a_whole_folder(self, tmp_path: Path) -> None:
-        result = self.play(tmp_path)
-        assert result.summary["status"] == "finished"
-        assert len(result.rounds) == self.rounds
-        assert all(row["stage"] for row in result.rounds)
+    @pytest.fixture
+    def played(self, tmp_path_factory: pytest.TempPathFactory) -> Result:
+        """The usual run, made once for all tests of the class, which only look at it."""
+        if type(self) not in PLAYED:
+            PLAYED[type(self)] = self.play(tmp_path_factory.mktemp("played"))
+        return PLAYED[type(self)]
+
+    def test_it_runs_and_leaves_a_whole_folder(self, played: Result) -> None:
+        assert played.summary["status"] == "finished"
+        assert len(played.rounds) == self.rounds
+        assert all(row["stage"] for row in played.rounds)
         for name in ("config.toml", "scene.npz", "scene.json", "clients.csv", "ledger.json", "state.safetensors"):
-            assert (tmp_path / name).stat().st_size > 0
+            assert (played.folder / name).stat().st_size > 0
 
-    def test_the_seed_decides(self, tmp_path: Path) -> None:
-        first = self.play(tmp_path / "a")
-        assert comparable(first.folder) == comparable(self.play(tmp_path / "b").folder)
-        other = self.play(tmp_path / "c", seed=1)
-        assert (other.folder / "state.safetensors").read_bytes() != (first.folder / "state.safetensors").read_bytes()
+    def test_the_seed_decides(self, played: Result, tmp_path: Path) -> None:
+        assert comparable(self.play(tmp_path / "again").folder) == comparable(played.folder)
+        other = self.play(tmp_path / "other", seed=1)
+        assert (other.folder / "state.safetensors").read_bytes() != (played.folder / "state.safetensors").read_bytes()
 
-    def test_nobody_is_sent_what_others_just_answered(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        one_by_one = self.play(tmp_path / "one by one")
+    def test_nobody_is_sent_what_others_just_answered(
+        self, played: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         usual = Serial.exchange
         monkeypatch.setattr(Serial, "exchange", lambda backend, tasks: usual(backend, list(tasks)))
-        at_once = self.play(tmp_path / "at once")
-        assert comparable(at_once.folder) == comparable(one_by_one.folder)
+        at_once = self.play(tmp_path)
+        assert comparable(at_once.folder) == comparable(played.folder)
 
-    def test_resumed_midway_equals_uninterrupted(self, tmp_path: Path) -> None:
-        straight = self.play(tmp_path / "straight")
-
+    def test_resumed_midway_equals_uninterrupted(self, played: Result, tmp_path: Path) -> None:
         class Interrupt(BaseException):
             pass
 
@@ -118,20 +125,20 @@ class MethodTester:
                     raise Interrupt
 
         with pytest.raises(Interrupt):
-            self.play(tmp_path / "broken", watchers=(Stop(),))
-        resumed = self.play(tmp_path / "broken", resume=True)
-        assert comparable(resumed.folder) == comparable(straight.folder)
+            self.play(tmp_path, watchers=(Stop(),))
+        resumed = self.play(tmp_path, resume=True)
+        assert comparable(resumed.folder) == comparable(played.folder)
 
-    def test_only_declared_keys_leave_a_site(self, tmp_path: Path) -> None:
-        ledger = json.loads((self.play(tmp_path).folder / "ledger.json").read_text())
+    def test_only_declared_keys_leave_a_site(self, played: Result) -> None:
+        ledger = json.loads((played.folder / "ledger.json").read_text())
         exposes = find_method(self.method).exposes
         sent = {key for site in ledger["sites"].values() for key in site}
         assert sent
         assert sent <= exposes.keys()
         assert set(exposes.values()) <= {"model", "client", "sample"}
 
-    def test_verdicts_are_probabilities_and_classes(self, tmp_path: Path) -> None:
-        detection = self.play(tmp_path).summary["detection"]
+    def test_verdicts_are_probabilities_and_classes(self, played: Result) -> None:
+        detection = played.summary["detection"]
         assert 0 <= detection["samples"]["auroc"] <= 1
 
     def test_one_class_per_client(self, tmp_path: Path) -> None:
@@ -157,7 +164,7 @@ class MethodTester:
         with pytest.raises(RunError, match=r"client 0.*round 1"):
             self.play(tmp_path, clients=1, participation=1.0, optimizer="sgd:lr=1e30")
 
-    def test_the_model_is_made_of_numbers(self, tmp_path: Path) -> None:
-        state = load_file(self.play(tmp_path).folder / "state.safetensors")
+    def test_the_model_is_made_of_numbers(self, played: Result) -> None:
+        state = load_file(played.folder / "state.safetensors")
         assert any(name.startswith("model.") for name in state)
         assert all(bool(torch.isfinite(value.double()).all()) for name, value in state.items() if "model." in name)

@@ -101,6 +101,7 @@ def test_nobody_decides_on_a_sample_that_is_not_in_sight_yet(audited):
         browser.script(f"for (const key of ['a', 'k']) {press}")  # faster than the first can be saved
         decided(browser, 1)
         browser.script(f"for (const key of ['ArrowRight', 'k']) {press}")  # faster than the next can be shown
+        decided(browser, 1)  # and the next is in sight
         browser.keys("s")
         decided(browser, 2)
         assert [row["decision"] for row in lines(site / "decisions.csv")] == ["accept", "skip"]
