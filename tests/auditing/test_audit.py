@@ -78,10 +78,13 @@ def test_an_interrupted_audit_goes_on(tmp_path, patients, finished):
         assert (tmp_path / "x" / site / "audit.csv").read_text() == (finished / site / "audit.csv").read_text()
 
 
-def test_processes_find_the_same(tmp_path, patients, finished):
-    settings = settings_for(SPEC.format(path=patients), site="hospital", **QUICK)
-    perform(settings, tmp_path / "x", Manner("processes:workers=2"))
-    assert (tmp_path / "x" / "sites.csv").read_text() == (finished / "sites.csv").read_text()
+def test_processes_find_the_same(tmp_path, patients):
+    choices = {"self_test": False}  # which trains and judges in the same way
+    settings = settings_for(SPEC.format(path=patients), site="hospital", choices=choices, **QUICK)
+    perform(settings, tmp_path / "serial", Manner())
+    perform(settings, tmp_path / "processes", Manner("processes:workers=2"))
+    for name in ("sites.csv", *(f"{site}/audit.csv" for site in SITES)):
+        assert (tmp_path / "processes" / name).read_text() == (tmp_path / "serial" / name).read_text()
 
 
 def test_too_few_samples_to_judge_is_an_answer(tmp_path):

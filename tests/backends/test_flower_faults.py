@@ -140,13 +140,13 @@ def test_a_coordinator_that_was_killed_goes_on_where_it_was(trial: Trial, tmp_pa
 
 
 def test_a_slow_site_is_left_out_after_the_timeout_until_it_is_fast_again(trial: Trial) -> None:
-    trial.serve("--rounds", ENDLESS, "--timeout", 10, "--quorum", 0.3)
+    trial.serve("--rounds", ENDLESS, "--timeout", 5, "--quorum", 0.3)
     for site in SITES:
         trial.join(site, "--heartbeat", 300)  # so that it is slow, and not lost
     trial.wait_for_round("a round of all", client_0=False, client_1=False, client_2=False)
     trial.stop_within_a_round("site-c")
     trial.wait_for_round("a round without site-c", client_0=False, client_1=False, client_2=True)
-    assert "no reply within 10 seconds" in trial.rounds()[-1]["dropped"]["client-2"]
+    assert "no reply within 5 seconds" in trial.rounds()[-1]["dropped"]["client-2"]
     trial.signal("site-c", signal.SIGCONT)
     trial.wait_for_round("a round with site-c again", client_0=False, client_1=False, client_2=False)
 
@@ -173,7 +173,7 @@ def test_a_model_that_is_not_a_number_or_has_another_shape_is_left_out(trial: Tr
 
 
 def test_a_site_that_dies_while_it_sends_is_left_out(trial: Trial) -> None:
-    trial.serve("--rounds", 2, "--timeout", 15)
+    trial.serve("--rounds", 2, "--timeout", 10)
     for site in SITES:
         trial.join(site, tamper="dies" if site == "site-b" else None)
     trial.cast.ended("site-b", code=9)

@@ -14,7 +14,7 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip ins
 
 from fedwinnow.network.keys import make_certificates
 
-METHODS = ["fedavg", "feddiv", "fednoro", "fedgr", "fedrn"]
+METHODS = ["feddiv", "fednoro", "fedgr", "fedrn"]  # FedAvg: below, without TLS
 SHARES = {"site-a": "0-1", "site-b": "2", "site-c": "3"}
 SETTINGS = {"rounds": 3, "epochs": 1, "participation": 0.75, "model": "mlp:hidden=16"}
 

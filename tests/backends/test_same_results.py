@@ -54,13 +54,12 @@ def test_files_are_the_same(case, material, tmp_path, lend):
         key: value.format(material=material) if isinstance(value, str) else value for key, value in CASES[case].items()
     }
     found = {}
-    for workers in (0, 1, 2, 4):
+    for workers in (0, 1, 4):
         lend(workers)
         result = fedwinnow.run(out=tmp_path / str(workers), **SMALL | own)
         found[workers] = comparable(result.folder)
     assert found[0]["summary.json"]["status"] == "finished"
     assert found[1] == found[0]
-    assert found[2] == found[0]
     assert found[4] == found[0]
 
 
