@@ -247,10 +247,11 @@ def to_path(where: str, raw: Any) -> Path:
 
 def parse_spec(text: str) -> tuple[str, dict[str, str]]:
     """Split `name:key=value,key="a, b"` into the name and its raw values."""
-    drive = DRIVE.match(text.strip())
+    spec = text.strip()
+    drive = DRIVE.match(spec)
     start = drive.end() if drive else 0
-    name, colon, rest = text.strip()[start:].partition(":")
-    name = text.strip()[:start] + name
+    name, colon, rest = spec[start:].partition(":")
+    name = spec[:start] + name
     if not name:
         raise UsageError(f"'{text}' was given; allowed: name or name:key=value,key=value.")
     values: dict[str, str] = {}

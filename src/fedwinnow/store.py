@@ -39,15 +39,11 @@ class RunFolder:
     def existing(cls, path: Path) -> RunFolder:
         """The folder of a run that is there; what is not one says what it is instead."""
         if not (path / "config.toml").is_file():
-            below = next(iter(sorted(path.glob("*/config.toml"))), None)
-            reason = (
-                "it has no config.toml"
-                if path.is_dir()
-                else "it is a file"
-                if path.exists()
-                else "there is nothing there"
-            )
-            example = f"{below.parent}, which is in it" if below else "runs/fedavg-digits-0"
+            reason = "it is a file" if path.exists() else "there is nothing there"
+            if path.is_dir():
+                reason = "it has no config.toml"
+            below = sorted(path.glob("*/config.toml"))
+            example = f"{below[0].parent}, which is in it" if below else "runs/fedavg-digits-0"
             raise DataError(f"{path}: not a run folder ({reason}). Give the folder of one run, such as {example}.")
         return cls(path)
 

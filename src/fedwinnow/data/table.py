@@ -102,6 +102,15 @@ def read_csv(path: Path) -> Table:
     """Read a file of comma, semicolon or tab separated values."""
     text = decode(path, existing_file(path).read_bytes())
     delimiter = sniff(text)
+    (header, *body), lines = checked_rows(path, text, delimiter)
+    columns = {
+        name: [cell.strip() for cell in cells] for name, cells in zip(header, zip(*body, strict=True), strict=True)
+    }
+    return Table(path, columns, lines[1:], decimal="," if delimiter == ";" else ".")
+
+
+def checked_rows(path: Path, text: str, delimiter: str) -> tuple[list[list[str]], list[int]]:
+    """The names of the columns and the rows below them, all of one length, and the line on which each ends."""
     rows, lines = read_rows(path, text, delimiter)
     if not rows:
         raise DataError(f"{path} is empty; a line with the names of the columns and at least one row are needed.")
@@ -115,10 +124,7 @@ def read_csv(path: Path) -> Table:
                 f"{path}, row {lines.index(line)} (line {line}): {len(row)} cells, but the first line names "
                 f"{len(header)} columns. Put quotes around a cell that holds the separator '{shown(delimiter)}'."
             )
-    columns = {
-        name: [cell.strip() for cell in cells] for name, cells in zip(header, zip(*body, strict=True), strict=True)
-    }
-    return Table(path, columns, lines[1:], decimal="," if delimiter == ";" else ".")
+    return [header, *body], lines
 
 
 def decode(path: Path, content: bytes) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.figures.style import BLUE, GREEN, MARKS, RED, line_style, picture
 from fedwinnow.figures.view import View, by_name
+from fedwinnow.study.records import is_number
 from fedwinnow.study.statistics import sample_std
 
 SHARES = ("accuracy", "recall", "precision", "memorised", "corrected", "correct", "f1", "top5")
@@ -108,10 +109,8 @@ def value_of(view: View, option: str) -> float:
 
     method = tomllib.loads((view.record.folder / "config.toml").read_text(encoding="utf-8"))["method"]
     value = method.get(option)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        numbers = [
-            key for key, value in method.items() if isinstance(value, int | float) and not isinstance(value, bool)
-        ]
+    if not is_number(value):
+        numbers = [key for key, value in method.items() if is_number(value)]
         raise DataError(
             f"{view.record.folder}: {view.name} has no number {option}; its numbers: {', '.join(numbers) or 'none'}. "
             "Give runs of one method that has it."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from fedwinnow.errors import RunError, UsageError, missing_extra, unknown
 from fedwinnow.options import parse_spec
 
 ENGINES = {"loky": set[str](), "dask": {"address"}, "ray": {"address"}}
+Call = Callable[[Any], Any]
+Results = Iterator[tuple[int, Any]]  # place and result
 PATIENCE = 2  # how often the work of a process that died is given out again
 SECONDS = 20  # until a cluster must have answered
 KILLED = (
@@ -53,46 +55,10 @@ class Engine:
         """How many runs go at a time, in words."""
         return "as many at a time as there are workers" if self.has_workers else f"{self.jobs} at a time"
 
-    def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    def map(self, work: Call, items: Sequence[Any]) -> Results:
         """Place and result of the work on every item, as they come."""
-        if self.name == "loky":
-            yield from self.on_this_machine(work, items)
-        elif items and self.name == "ray":
-            yield from on_ray(work, items, self.options.get("address"), self.jobs)
-        elif items:
-            yield from self.on_dask(work, items)
-
-    def on_this_machine(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """Processes of this machine; when one dies, what is not done is given out again."""
-        from joblib.externals.loky.process_executor import TerminatedWorkerError
-
-        left = dict(enumerate(items))
-        for attempt in range(PATIENCE + 1):
-            try:
-                for place, result in self.through_joblib(work, list(left.items()), self.jobs):
-                    del left[place]
-                    yield place, result
-                return
-            except TerminatedWorkerError:
-                if attempt == PATIENCE:
-                    raise RunError(KILLED) from None
-
-    def on_dask(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """A Dask cluster, which gives out again by itself what a lost worker had."""
-        from joblib import parallel_config
-
-        with dask_client(self.options.get("address"), self.jobs), parallel_config(backend="dask"):
-            yield from self.through_joblib(work, list(enumerate(items)), -1)
-
-    def through_joblib(
-        self, work: Callable[[Any], Any], items: Sequence[tuple[int, Any]], workers: int
-    ) -> Iterator[tuple[int, Any]]:
-        """One joblib call."""
-        from joblib import Parallel, delayed
-
-        calls = (delayed(numbered)(work, place, item) for place, item in items)
-        settings = {"batch_size": 1, "pre_dispatch": "all", "return_as": "generator_unordered"}
-        yield from Parallel(n_jobs=workers, **settings)(calls)
+        if items:
+            yield from CARRIERS[self.name](work, items, self.jobs, **self.options)
 
 
 def make_engine(spec: str, jobs: int) -> Engine:
@@ -101,9 +67,42 @@ def make_engine(spec: str, jobs: int) -> Engine:
     return Engine(name, dict(options), jobs)
 
 
-def numbered(work: Callable[[Any], Any], place: int, item: Any) -> tuple[int, Any]:
+def numbered(work: Call, place: int, item: Any) -> tuple[int, Any]:
     """The result of work with the place of its item."""
     return place, work(item)
+
+
+def through_joblib(work: Call, items: Iterable[tuple[int, Any]], workers: int) -> Results:
+    """One joblib call."""
+    from joblib import Parallel, delayed
+
+    calls = (delayed(numbered)(work, place, item) for place, item in items)
+    settings = {"batch_size": 1, "pre_dispatch": "all", "return_as": "generator_unordered"}
+    yield from Parallel(n_jobs=workers, **settings)(calls)
+
+
+def on_this_machine(work: Call, items: Sequence[Any], jobs: int) -> Results:
+    """Processes of this machine; when one dies, what is not done is given out again."""
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    left = dict(enumerate(items))
+    for attempt in range(PATIENCE + 1):
+        try:
+            for place, result in through_joblib(work, list(left.items()), jobs):
+                del left[place]
+                yield place, result
+            return
+        except TerminatedWorkerError:
+            if attempt == PATIENCE:
+                raise RunError(KILLED) from None
+
+
+def on_dask(work: Call, items: Sequence[Any], jobs: int, address: str | None = None) -> Results:
+    """A Dask cluster, which gives out again by itself what a lost worker had."""
+    from joblib import parallel_config
+
+    with dask_client(address, jobs), parallel_config(backend="dask"):
+        yield from through_joblib(work, enumerate(items), -1)
 
 
 @contextlib.contextmanager
@@ -125,9 +124,7 @@ def dask_client(address: str | None, workers: int) -> Iterator[None]:
         yield
 
 
-def on_ray(
-    work: Callable[[Any], Any], items: Sequence[Any], address: str | None, jobs: int
-) -> Iterator[tuple[int, Any]]:
+def on_ray(work: Call, items: Sequence[Any], jobs: int, address: str | None = None) -> Results:
     """A Ray cluster. Not through joblib: that way nothing comes before all is done, and one dead worker ends it all."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray tells its makers what it is used for; nobody asked us
     try:
@@ -157,3 +154,6 @@ def knock(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=SECONDS).close()
+
+
+CARRIERS: dict[str, Callable[..., Results]] = {"loky": on_this_machine, "dask": on_dask, "ray": on_ray}

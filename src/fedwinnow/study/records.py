@@ -127,10 +127,15 @@ def as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value of a file is a number; Python takes true for 1."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def dotted(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
     """The names of the numbers in nested tables, joined with dots."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from dotted(value, f"{prefix}{key}.")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
+        elif is_number(value):
             yield f"{prefix}{key}"

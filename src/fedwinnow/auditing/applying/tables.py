@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fedwinnow.auditing.applying.changes import Change
+from fedwinnow.data.files import existing_file
 from fedwinnow.data.labels import class_names_of, class_numbers
 from fedwinnow.data.sources.parquet import read_arrow
 from fedwinnow.data.sources.table_source import TableSource
-from fedwinnow.data.table import cell_text, decode, read_csv, read_rows, sniff
+from fedwinnow.data.table import cell_text, checked_rows, decode, sniff
 from fedwinnow.errors import DataError
 
 GIVEN, SOURCE = "label_given", "label_source"
@@ -78,17 +79,14 @@ def names_of(labels: Sequence[str], changes: dict[str, Change]) -> tuple[str, ..
 
 def read_csv_rows(path: Path) -> tuple[list[Row], dict[str, Any]]:
     """All rows, the header first, and how the file is written."""
-    read_csv(path)  # says in words what may be wrong with a file that was edited since
-    content = path.read_bytes()
+    content = existing_file(path).read_bytes()
     text = decode(path, content)
     manner: dict[str, Any] = {
         "delimiter": sniff(text),
         "lineterminator": "\r\n" if "\r\n" in text.partition("\n")[0] + "\n" else "\n",
         "bom": content.startswith(BOM),
     }
-    rows, _ = read_rows(path, text, manner["delimiter"])
-    rows[0] = [name.strip() for name in rows[0]]
-    return rows, manner
+    return checked_rows(path, text, manner["delimiter"])[0], manner
 
 
 def csv_text(rows: Sequence[Row], manner: dict[str, Any]) -> bytes:
