@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.audits import MOMENTUM, NOISES, SCENES, experiment, flags, keep, spread
+from benchmarks.audits import MOMENTUM, NOISES, SCENES, experiment, flags, keep, parsed, spread
 from benchmarks.results import machine
 from fedwinnow.auditing.audit import DEFAULT_JUDGEMENT, DEFAULT_METHOD
 from fedwinnow.auditing.training import find_judgement, prepare_audit, train_and_judge
@@ -35,7 +35,7 @@ FOLDS = 3
 STOPS = (0.1, 0.25, 0.5, 1.0)  # when cleanlab's models may stop, as shares of all epochs
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     """Measure and print a Markdown table."""
     parser = flags("audit_compare", __doc__)
     parser.add_argument("--noise", default="uniform", help="uniform, pair, any noise spec, or `data` for human errors")
@@ -45,7 +45,7 @@ def main() -> None:
         "--cleanlab-rates", nargs="*", type=float, default=[0.002, 0.005, 0.01, 0.03], help="none: leave cleanlab out"
     )
     parser.add_argument("--scenes", nargs="+", default=list(SCENES), choices=SCENES)
-    chosen = parser.parse_args()
+    chosen = parsed(parser, words)
     if chosen.cleanlab_rates:
         check_cleanlab()
     print(f"Machine: {machine()}.\nSettings: {vars(chosen)}\n")

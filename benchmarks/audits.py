@@ -31,7 +31,17 @@ def flags(program: str, description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--learning-rate", type=float, default=0.03)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--csv", type=Path, help="a file that gets a line per measurement, added at its end")
+    parser.add_argument("--smallest", action="store_true", help="the least work: does it run? Its numbers mean nothing")
     return parser
+
+
+def parsed(parser: argparse.ArgumentParser, words: list[str] | None) -> argparse.Namespace:
+    """What was chosen; with --smallest, the least work and the first of every list."""
+    chosen = parser.parse_args(words)
+    if chosen.smallest:
+        lists = {name: value[:1] for name, value in vars(chosen).items() if isinstance(value, list)}
+        vars(chosen).update(lists, data="digits:train=120", train=0, rounds=1, epochs=1, clients=2)
+    return chosen
 
 
 def experiment(

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.audits import SCENES, experiment, flags, keep, spread
+from benchmarks.audits import SCENES, experiment, flags, keep, parsed, spread
 from benchmarks.results import machine
 from fedwinnow.auditing.audit import DEFAULT_JUDGEMENT, DEFAULT_METHOD, DEFAULT_THRESHOLD, AuditSettings, judge
 from fedwinnow.auditing.calibration import by_mixture
@@ -35,7 +35,7 @@ FIGURES = (
 )
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     """Measure and print a Markdown table: a line per scene, means over seeds."""
     parser = flags("calibration", __doc__)
     parser.add_argument("--flips", nargs="+", default=["symmetric", "pair"])
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--scenes", nargs="+", default=list(SCENES), choices=SCENES)
     parser.add_argument("--method", default=DEFAULT_METHOD)
     parser.add_argument("--judgement", default=DEFAULT_JUDGEMENT)
-    chosen = parser.parse_args()
+    chosen = parsed(parser, words)
     print(f"Machine: {machine()}.\nSettings: {vars(chosen)}\n")
     print("| scene | flip | " + " | ".join(FIGURES).replace("_", " ") + " |")
     print("|---|---|" + "---:|" * len(FIGURES), flush=True)
@@ -81,9 +81,9 @@ def compared(score: Floats, wrong: np.ndarray, tested: SelfTest) -> dict[str, An
         "estimated_rate": float(p_wrong.mean()),
         "error": calibration_error(p_wrong, wrong),
         "error_without_self_test": calibration_error(by_mixture(score).p_wrong(score), wrong),
-        "precision_said": said["precision"],
+        "precision_said": said.get("precision"),
         "precision": float(wrong[called].mean()) if called.any() else None,
-        "recall_said": said["recall"],
+        "recall_said": said.get("recall"),
         "recall": float(called[wrong].mean()),
     }
 

@@ -20,33 +20,34 @@ TURNS, ROUNDS_PER_TURN = 9, 5
 AIM = 0.15
 
 
-def run() -> str:
+def run(*, smallest: bool = False) -> str:
     """Seconds and memory by the number of clients, as Markdown."""
-    processes = [start(clients) for clients in CLIENTS]
-    seconds: list[list[float]] = [[] for _ in CLIENTS]
-    memory = [0.0 for _ in CLIENTS]
-    for _ in range(TURNS):
+    numbers, turns = (CLIENTS[:1], 1) if smallest else (CLIENTS, TURNS)
+    processes = [start(clients) for clients in numbers]
+    seconds: list[list[float]] = [[] for _ in numbers]
+    memory = [0.0 for _ in numbers]
+    for _ in range(turns):
         for place, process in enumerate(processes):
             times, memory[place] = ask(process)
             seconds[place] += times
     for process in processes:
         process.communicate()
-    return table([statistics.median(times) for times in seconds], memory)
+    return table(numbers, turns, [statistics.median(times) for times in seconds], memory)
 
 
-def table(seconds: list[float], memory: list[float]) -> str:
+def table(numbers: tuple[int, ...], turns: int, seconds: list[float], memory: list[float]) -> str:
     """The measurements as Markdown."""
     lines = [
         f"MLP on rows, {PARTICIPANTS} participants with {PER_CLIENT} samples each, backend `serial`; a round with "
         "evaluation, log and checkpoint;",
-        f"medians of {TURNS * ROUNDS_PER_TURN} rounds taken in turns. Aim: within {AIM:.0%} of 100 clients.",
+        f"medians of {turns * ROUNDS_PER_TURN} rounds taken in turns. Aim: within {AIM:.0%} of 100 clients.",
         "",
         "| clients | processor ms per round | against 100 | peak memory, MB | against 100 |",
         "|---:|---:|---:|---:|---:|",
     ]
     lines += [
         f"| {clients:,} | {1e3 * time_:.1f} | {time_ / seconds[0]:.2f} | {size:.0f} | {size / memory[0]:.2f} |"
-        for clients, time_, size in zip(CLIENTS, seconds, memory, strict=True)
+        for clients, time_, size in zip(numbers, seconds, memory, strict=True)
     ]
     return "\n".join(lines)
 

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from benchmarks.audits import NOISES, SCENES, experiment, flags, keep
+from benchmarks.audits import NOISES, SCENES, experiment, flags, keep, parsed
 from benchmarks.results import machine
 from fedwinnow.auditing.training import ask, find_judgement, parts_of, prepare_audit
 from fedwinnow.experiment.play import Manner, play_stage
@@ -72,14 +72,14 @@ def part(everything: Payload, number: int) -> Payload:
     return {key.split(".", 1)[1]: value for key, value in everything.items() if key.startswith(f"{number}.")}
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     """Measure and print a Markdown table: a row per judgement, a column per scene."""
     parser = flags("judging", __doc__)
     parser.add_argument("--methods", nargs="+", default=["fedavg"])
     parser.add_argument("--judgements", nargs="+", default=list(JUDGEMENTS))
     parser.add_argument("--noises", nargs="+", default=list(NOISES), choices=NOISES)
     parser.add_argument("--scenes", nargs="+", default=list(SCENES), choices=SCENES)
-    chosen = parser.parse_args()
+    chosen = parsed(parser, words)
     print(f"Machine: {machine()}.\nSettings: {vars(chosen)}\n", flush=True)
     cells: dict[tuple[str, str], list[str]] = defaultdict(list)
     sums: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import socket
 import statistics
 import subprocess
@@ -10,13 +11,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.results import paired
 from fedwinnow.backends.serial import Serial
-from fedwinnow.errors import RunError
+from fedwinnow.errors import RunError, missing_extra
 from fedwinnow.experiment.prepare import prepare, setup_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Host, Task
@@ -29,58 +31,75 @@ from fedwinnow.scene.scene import Scene
 if TYPE_CHECKING:
     from fedwinnow.backends.flower import Flower
 
-SITES = ("site-a", "site-b", "site-c")
 MODELS = {"0.1 M": "mlp:hidden=280,layers=2", "11 M": "mlp:hidden=3280,layers=2"}
-TURNS = 5
 
 
-def run() -> str:
+@dataclass(frozen=True)
+class Size:
+    """How much work there is."""
+
+    sites: tuple[str, ...] = ("site-a", "site-b", "site-c")
+    models: tuple[str, ...] = tuple(MODELS)
+    turns: int = 5
+
+
+SMALLEST = Size(("site-a",), ("0.1 M",), 1)
+
+
+def run(*, smallest: bool = False) -> str:
     """Seconds per exchange and where they go, as Markdown."""
+    if importlib.util.find_spec("flwr") is None:
+        raise missing_extra("flower", "measuring the network")
+    size = SMALLEST if smallest else Size()
     keep_quiet("serve")
     lines = [
-        f"Three sites, one process each, one client of 20 samples per site, one epoch; medians of {TURNS} exchanges in",
-        "turns with the serial backend. Packing is tensors to bytes and back on both sides, measured apart; an empty",
-        "message costs what every request costs, polling included; the rest is hashes, chunks and TLS.",
+        f"{len(size.sites)} sites, one process each, one client of 20 samples per site, one epoch;",
+        f"medians of {size.turns} exchanges in turns with the serial backend. Packing is tensors to bytes and back",
+        "on both sides, measured apart; an empty message costs what every request costs, polling included; the rest is",
+        "hashes, chunks and TLS.",
         "",
         "| parameters | serial, s | network, s | ratio | packing, s | empty message, s | the rest, s |",
         "|---:|---:|---:|---:|---:|---:|---:|",
     ]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        Scene.make("digits:train=60", clients=len(SITES), seed=1).save(folder / "scene")
-        make_certificates(folder / "certs", ("localhost",), SITES)
-        for name, model in MODELS.items():
-            lines.append(measured(name, model, folder))
+        Scene.make(f"digits:train={20 * len(size.sites)}", clients=len(size.sites), seed=1, test=0.0).save(
+            folder / "scene"
+        )
+        make_certificates(folder / "certs", ("localhost",), size.sites)
+        lines += [measured(name, size, folder) for name in size.models]
     return "\n".join(lines)
 
 
-def measured(name: str, model: str, folder: Path) -> str:
+def measured(name: str, size: Size, folder: Path) -> str:
     """One line of the table."""
-    experiment = Experiment(scene=folder / "scene", model=model, epochs=1, participation=1.0)
-    with reached(experiment, folder) as backend:
+    experiment = Experiment(scene=folder / "scene", model=MODELS[name], epochs=1, participation=1.0)
+    with reached(experiment, size.sites, folder) as backend:
         serial = Serial(backend.host)
         weights = backend.host.model.payload()
         turn = count(1)
 
         def exchange(way: Flower | Serial) -> None:
             number = next(turn)
-            for answer in way.exchange([Task(client, "train", number, 0, weights) for client in range(len(SITES))]):
+            for answer in way.exchange(
+                [Task(client, "train", number, 0, weights) for client in range(len(size.sites))]
+            ):
                 if answer.error is not None:
                     raise RunError(answer.error)
 
         exchange(backend)  # sites prepare at the first question
-        over, here = paired(lambda: exchange(backend), lambda: exchange(serial), TURNS)
-        packing, empty = packing_of(backend), empty_message(backend)
+        over, here = paired(lambda: exchange(backend), lambda: exchange(serial), size.turns)
+        packing, empty = packing_of(backend, size), empty_message(backend, size.turns)
     rest = max(over - here - packing - empty, 0.0)
     return f"| {name} | {here:.3f} | {over:.3f} | {over / here:.1f} | {packing:.3f} | {empty:.3f} | {rest:.3f} |"
 
 
 @contextlib.contextmanager
-def reached(experiment: Experiment, folder: Path) -> Iterator[Flower]:
+def reached(experiment: Experiment, names: tuple[str, ...], folder: Path) -> Iterator[Flower]:
     """A backend whose clients are in other processes."""
     from fedwinnow.backends.flower import Flower
     from fedwinnow.backends.flower_link import Link
-    from fedwinnow.backends.flower_run import Terms, gather
+    from fedwinnow.backends.flower_run import Terms, gather, other_scene
 
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -94,11 +113,11 @@ def reached(experiment: Experiment, folder: Path) -> Iterator[Flower]:
         subprocess.Popen(
             [*join, "--tls", folder / "certs" / name, "--clients", str(number), "--out", folder / name, "--quiet"]
         )
-        for number, name in enumerate(SITES)
+        for number, name in enumerate(names)
     ]
     try:
-        terms = Terms(len(SITES), say=lambda text: None, names=link.name_of)
-        roster = gather(link.grid, {"kind": "hello", "task": None}, terms)
+        terms = Terms(len(names), say=lambda text: None, names=link.name_of)
+        roster = gather(link.grid, {"kind": "hello", "task": None}, other_scene(stage), terms)
         yield Flower(host, roster, describe_run(stage, simulated=True), stage.site_names, terms.timeout)
     finally:
         for site in sites:
@@ -107,28 +126,28 @@ def reached(experiment: Experiment, folder: Path) -> Iterator[Flower]:
         link.close()
 
 
-def packing_of(backend: Flower) -> float:
+def packing_of(backend: Flower, size: Size) -> float:
     """Seconds for the tensors of one exchange: packed once for everybody, unpacked and packed at every site."""
     from fedwinnow.backends.flower_records import from_records, to_records
 
     weights, seconds = backend.host.model.payload(), []
-    for _ in range(TURNS):
+    for _ in range(size.turns):
         began = time.perf_counter()
         letter = to_records({}, weights, {})
-        for _ in SITES:
+        for _ in size.sites:
             _, received = from_records(letter)
             from_records(to_records({}, received, {}))
         seconds.append(time.perf_counter() - began)
     return statistics.median(seconds)
 
 
-def empty_message(backend: Flower) -> float:
+def empty_message(backend: Flower, turns: int) -> float:
     """Seconds for a question without tensors to every site."""
     from fedwinnow.backends.flower import Letter, exchange
     from fedwinnow.backends.flower_records import to_records
 
     seconds = []
-    for _ in range(TURNS):
+    for _ in range(turns):
         began = time.perf_counter()
         hello = to_records(backend.roster.hello, {}, {})
         letters = [Letter(place, node, hello) for place, node in enumerate(backend.roster.known)]

@@ -7,12 +7,11 @@ import sys
 import time
 
 SIZE = 768
-SECONDS = 2.0
 
 
-def matrix_peak(cores: int) -> float:
+def matrix_peak(cores: int, seconds: float) -> float:
     """Floating-point operations per second, summed over all cores."""
-    command = [sys.executable, "-m", "benchmarks.peak"]
+    command = [sys.executable, "-m", "benchmarks.peak", str(seconds)]
     processes = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(cores)
     ]
@@ -26,8 +25,8 @@ def matrix_peak(cores: int) -> float:
     return sum(float(process.communicate()[0]) for process in processes)
 
 
-def measure() -> float:
-    """The speed of this process alone, over some seconds."""
+def measure(seconds: float) -> float:
+    """The speed of this process alone, over so many seconds."""
     import torch
 
     torch.set_num_threads(1)
@@ -37,11 +36,11 @@ def measure() -> float:
     print("ready", flush=True)
     sys.stdin.readline()
     products, start = 0, time.perf_counter()
-    while time.perf_counter() - start < SECONDS:
+    while time.perf_counter() - start < seconds:
         torch.mm(first, second, out=product)
         products += 1
     return products * 2 * SIZE**3 / (time.perf_counter() - start)
 
 
 if __name__ == "__main__":
-    print(measure())
+    print(measure(float(sys.argv[1])))

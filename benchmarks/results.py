@@ -6,13 +6,18 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
+PREFACE = """# Benchmark results
+
+Written by `python -m benchmarks --write`; every number, and every "reached" or "missed", was measured by the command of
+its section. Compare ratios, not seconds: both sides of a ratio took turns on the same machine.
+"""
 
 
 def paired(work: Callable[[], object], unit: Callable[[], object], repeats: int = 5) -> tuple[float, float]:
@@ -46,13 +51,18 @@ def processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def write_section(name: str, text: str) -> None:
-    """Put the text under its heading, in place of what stood there before."""
+def verdict(ratio: float, aim: float) -> str:
+    """Whether an aim is reached, from the number itself."""
+    return "reached" if ratio >= aim else "missed"
+
+
+def write_section(name: str, text: str, known: Iterable[str]) -> None:
+    """Put the text under its heading, in place of what stood there before; drop what is no benchmark any more."""
     sections: dict[str, str] = {}
     old = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
     for block in old.split("\n## ")[1:]:
         heading, _, body = block.partition("\n")
         sections[heading] = body.strip()
     sections[name] = text.strip()
-    whole = "# Benchmark results\n" + "".join(f"\n## {heading}\n\n{body}\n" for heading, body in sections.items())
-    RESULTS.write_text(whole, encoding="utf-8")
+    kept = "".join(f"\n## {heading}\n\n{sections[heading]}\n" for heading in known if heading in sections)
+    RESULTS.write_text(PREFACE + kept, encoding="utf-8")

@@ -19,25 +19,26 @@ from fedwinnow.randomness import uniforms
 from fedwinnow.scene.noise import Ground, RateNoise, make_noise
 from fedwinnow.scene.partition import Partition, Population
 
-SAMPLES = 1_000_000
+SAMPLES, FEWEST = 1_000_000, 2_000
 CLASSES = 10
 CLIENTS = (1_000, 10_000)
+REPEATS = 5
 AIM = 30  # times one argsort
 # With many clients the smallest share of one Dirichlet draw is no sample at all, which is an error unless allowed.
 SETTINGS = {"quantity": "quantity:minimum=0"}
 
 
-def million() -> Dataset:
+def labels_only(count: int) -> Dataset:
     """A data set of labels; its features take no work, because no rule looks at them."""
-    labels = (uniforms(0, "benchmark", 0, np.arange(SAMPLES)) * CLASSES).astype(np.int64)
+    labels = (uniforms(0, "benchmark", 0, np.arange(count)) * CLASSES).astype(np.int64)
     samples = Samples(
-        Resident(np.zeros((SAMPLES, 1), np.uint8)),
+        Resident(np.zeros((count, 1), np.uint8)),
         labels,
-        np.arange(SAMPLES),
-        sites=np.array([f"site-{number:03d}" for number in range(1000)])[np.arange(SAMPLES) % 1000],
+        np.arange(count),
+        sites=np.array([f"site-{number:03d}" for number in range(1000)])[np.arange(count) % 1000],
         human={"people": np.roll(labels, 1)},
     )
-    return Dataset("million", "rows", tuple(map(str, range(CLASSES))), samples)
+    return Dataset("labels", "rows", tuple(map(str, range(CLASSES))), samples)
 
 
 def noise_specs(folder: Path, clients: int) -> Iterator[str]:
@@ -62,21 +63,22 @@ def noise_specs(folder: Path, clients: int) -> Iterator[str]:
                 yield f"{noise}:" + ",".join([*first, f"flip={flip}", *([extra[flip]] if flip in extra else [])])
 
 
-def run() -> str:
+def run(*, smallest: bool = False) -> str:
     """Measure everything; a Markdown table of ratios, slowest first."""
-    dataset = million()
+    count, numbers, repeats = (FEWEST, (10,), 1) if smallest else (SAMPLES, CLIENTS, REPEATS)
+    dataset = labels_only(count)
     labels = dataset.train.labels
     found: list[tuple[float, float, str, int]] = []
 
     def measure(what: str, clients: int, work: partial[object]) -> None:
-        seconds, unit = paired(work, partial(np.argsort, labels))
+        seconds, unit = paired(work, partial(np.argsort, labels), repeats)
         found.append((seconds / unit, seconds, what, clients))
 
     with tempfile.TemporaryDirectory() as folder:
-        for clients in CLIENTS:
+        for clients in numbers:
             population = Population(labels, CLASSES, clients, 0, dataset.train.sites)
             for name in catalogue.entries("partitions"):
-                if name == "column" and clients != CLIENTS[0]:
+                if name == "column" and clients != numbers[0]:
                     continue  # the data says how many sites there are
                 spec = SETTINGS.get(name, name)
                 rule = catalogue.make("partitions", spec)
@@ -88,15 +90,15 @@ def run() -> str:
             ground = Ground(dataset, holdings, labels[holdings.rows], 0)
             for spec in noise_specs(Path(folder), clients):
                 measure(spec.replace(f"{folder}/", ""), clients, partial(make_noise(spec).apply, ground))
-    return table(found)
+    return table(found, count, repeats)
 
 
-def table(found: list[tuple[float, float, str, int]]) -> str:
+def table(found: list[tuple[float, float, str, int]], count: int, repeats: int) -> str:
     """The measurements as Markdown."""
     largest = max(found)
     lines = [
-        f"{SAMPLES:,} samples of {CLASSES} classes; the time of each rule against one `np.argsort` of the labels,",
-        "medians of five taken in turns.",
+        f"{count:,} samples of {CLASSES} classes; the time of each rule against one `np.argsort` of the labels,",
+        f"medians of {repeats} taken in turns.",
         "",
         f"Largest ratio: {largest[0]:.1f} ({largest[2]}, {largest[3]:,} clients); aim: below {AIM}.",
         "",

@@ -7,8 +7,10 @@ import io
 import json
 import shutil
 import subprocess
+from collections import Counter
 
 import pytest
+from rich.console import Console
 
 from fedwinnow.cli import main
 from fedwinnow.errors import DataError, UsageError
@@ -202,12 +204,18 @@ def test_latex_compiles(tmp_path):
     assert done.returncode == 0, done.stdout[-2000:]
 
 
-def test_terminal_pieces_fit(tmp_path):
+@pytest.mark.parametrize("width", [40, 80, 130])
+def test_no_number_of_a_table_is_cut_in_a_terminal(tmp_path, width):
     for noise in ("constant:rate=0.2", "constant:rate=0.5", "fedcorr:rho=1,tau=0.5"):
         write_runs(tmp_path, CLEAR, noise=noise)
-    made = table(tmp_path, show="last10,last,best")
-    assert len(writers.for_terminal(made, 60)) > 1
-    assert len(writers.for_terminal(made, 400)) == 1
+    made = table(tmp_path, show="last10,last,best,validation")
+    written = io.StringIO()
+    writers.for_terminal(made).show(Console(file=written, width=width, force_terminal=True, color_system=None))
+    shown = written.getvalue().splitlines()
+    assert max(map(len, shown)) <= width
+    wanted = Counter(text for row in made.rows for text, _ in writers.texts(made, row))
+    for text, times in wanted.items():
+        assert sum(line.count(text) for line in shown) >= times
 
 
 # --- the command ---------------------------------------------------------------------------------------------------

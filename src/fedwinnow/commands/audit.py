@@ -152,16 +152,15 @@ def default_folder(data: Any) -> Path:
 
 def show_outcome(outcome: AuditOutcome, console: Console) -> None:
     """The counts of every site, and where to look."""
-    from rich.table import Table
-
     from fedwinnow.report.words import percent
+    from fedwinnow.terminal import Grid
 
-    table = Table("site", "labels", "worth a look", "estimated wrong", box=None, header_style="dim")
+    rows = []
     for line in outcome.counts()[:40]:
         unknown = line["estimated_rate"] is None
         found = "too few samples to judge" if unknown else percent(line["estimated_rate"])
-        table.add_row(escaped(line["site"]), str(line["samples"]), str(line["to_review"]), found)
-    console.print(table)
+        rows.append((escaped(line["site"]), str(line["samples"]), str(line["to_review"]), found))
+    Grid("tnnn", ("site", "labels", "worth a look", "estimated wrong"), rows).show(console)
     if len(outcome.sites) > 40:
         console.print(f"... {len(outcome.sites) - 40} more sites in sites.csv")
     show_self_test(outcome.facts["self_test"], console)

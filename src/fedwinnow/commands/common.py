@@ -23,7 +23,9 @@ class Flags:
         """Where text for people goes; nowhere when it is not wanted."""
         from rich.console import Console
 
-        return Console(quiet=self.quiet or self.json, highlight=False)
+        console = Console(quiet=self.quiet or self.json, highlight=False)
+        console.soft_wrap = not console.is_terminal  # a file or a pipe has no width
+        return console
 
     def emit(self, value: Any) -> None:
         """Print a value for machines, if that was asked for."""

@@ -14,14 +14,11 @@ class Configs(Flags):
 
     def run(self) -> int:
         """One line each."""
-        from rich.table import Table
+        from fedwinnow.terminal import Grid
 
         lines = {name: path.read_text(encoding="utf-8").partition("\n")[0][2:] for name, path in shipped().items()}
         self.emit([{"name": name, "summary": line} for name, line in lines.items()])
-        table = Table(box=None, show_header=False, pad_edge=False)
-        for name, line in lines.items():
-            table.add_row(f"[bold]{name}[/]", escaped(line))
         console = self.console()
-        console.print(table)
+        Grid("wt", (), [(f"[bold]{name}[/]", escaped(line)) for name, line in lines.items()]).show(console)
         console.print("\n[dim]fedwinnow run --config NAME --rounds 5 changes one thing of it.[/]")
         return 0

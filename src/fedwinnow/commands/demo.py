@@ -100,17 +100,12 @@ class Demo(Flags):
 
 def show_runs(summaries: dict[str, dict[str, Any]], console: Console) -> None:
     """What each method reached, side by side."""
-    from rich.table import Table
-
     from fedwinnow.report.words import percent
+    from fedwinnow.terminal import Grid
 
-    table = Table("", "accuracy, last 10", "wrong labels found", "of its calls right", box=None, header_style="dim")
+    rows = []
     for method, summary in summaries.items():
         samples = summary["detection"]["samples"]
-        table.add_row(
-            f"[bold]{method}[/]",
-            percent(summary["last10"]["accuracy"]),
-            percent(samples["recall"]),
-            percent(samples["precision"]),
-        )
-    console.print(table)
+        figures = (summary["last10"]["accuracy"], samples["recall"], samples["precision"])
+        rows.append((f"[bold]{method}[/]", *map(percent, figures)))
+    Grid("tnnn", ("", "accuracy, last 10", "wrong labels found", "of its calls right"), rows).show(console)

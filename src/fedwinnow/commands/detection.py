@@ -49,11 +49,12 @@ class Detection(Flags):
 
     def show(self, rows: list[dict[str, object]]) -> None:
         """The rows for people, in per cent."""
-        from rich.table import Table
+        from fedwinnow.terminal import Grid
 
-        table = Table("run", "round", "recall", "precision", "matching ratio", "different sets", box=None)
+        lines = []
         for row in rows:
             figures = [row[name] for name in ("recall", "precision", "matching_ratio")]
             cells = [f"{100 * value:.2f}" if isinstance(value, float) else "-" for value in figures]
-            table.add_row(escaped(row["folder"]), str(row["round"]), *cells, str(row["different_sets"]))
-        self.console().print(table)
+            lines.append((escaped(row["folder"]), str(row["round"]), *cells, str(row["different_sets"])))
+        titles = ("run", "round", "recall", "precision", "matching ratio", "different sets")
+        Grid("tnnnnn", titles, lines, names=2).show(self.console())

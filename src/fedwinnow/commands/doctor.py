@@ -47,18 +47,18 @@ class Doctor(Flags):
 
     def run(self) -> int:
         """Print every finding; exit 3 when something needed is missing."""
-        from rich.table import Table
+        from fedwinnow.terminal import Grid
 
         findings = list(examine())
         self.emit([asdict(finding) for finding in findings])
-        table = Table(box=None, show_header=False, pad_edge=False)
+        rows = []
         for finding in findings:
             first, *more = finding.detail.splitlines()
             short = f"{first} (and {len(more)} more)" if more else first
             detail = escaped(short) + (f"\n[dim]{escaped(finding.advice)}[/]" if finding.advice else "")
-            table.add_row(MARKS[finding.state], finding.what, detail)
+            rows.append((MARKS[finding.state], finding.what, detail))
         console = self.console()
-        console.print(table)
+        Grid("wwt", (), rows, names=2).show(console)
         bad = [finding for finding in findings if finding.state == "missing"]
         console.print(f"\n{len(bad)} needed things are missing." if bad else "\nEverything needed is there.")
         return 3 if bad else 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from fedwinnow import catalogue
 from fedwinnow.commands.common import escaped
-from fedwinnow.commands.parts import Catalogue, as_json, option_table
+from fedwinnow.commands.parts import Catalogue, as_json, show_options
 from fedwinnow.report.words import LEARNS
 
 if TYPE_CHECKING:
@@ -39,18 +39,18 @@ class Methods(Catalogue):
 
     def list_all(self) -> None:
         """One line each, with what sets it apart from FedAvg."""
-        from rich.table import Table
+        from fedwinnow.terminal import Grid
 
         entries = catalogue.entries(self.family)
         self.emit([as_json(entry) for entry in entries.values()])
-        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        rows = []
         for name, entry in entries.items():
             marks = [MARKS.get(need, need.replace("_", " ")) for need in entry.facts.get("needs", ())]
             needs = f"needs {', '.join(marks)}; " if marks else ""
             line = f"[dim]{needs}beyond the model it reveals: {escaped(beyond_the_model(entry))}[/]"
-            table.add_row(f"[bold]{name}[/]", f"{escaped(entry.summary)}\n{line}")
+            rows.append((f"[bold]{name}[/]", f"{escaped(entry.summary)}\n{line}"))
         console = self.console()
-        console.print(table)
+        Grid("wt", (), rows).show(console)
         console.print("\n[dim]fedwinnow methods NAME shows every option; ./my_method.py works as a NAME.[/]")
 
     def show(self, entry: catalogue.Entry) -> None:
@@ -70,22 +70,20 @@ class Methods(Catalogue):
             console.print(f"[dim]stages:[/] {escaped(', then '.join(facts['stages']))}")
         show_exposure(entry, console)
         console.print()
-        console.print(option_table(entry) if entry.options else "no options")
+        show_options(entry, console)
 
 
 def show_exposure(entry: catalogue.Entry, console: Console) -> None:
     """Which keys may leave a site, and what the receiver can learn from each."""
-    from rich.table import Table
+    from fedwinnow.terminal import Grid
 
     exposes = entry.facts.get("exposes")
     if not isinstance(exposes, dict):
         console.print("[dim]leaves a site:[/] computed in the method's code; ledger.json of a run lists it")
         return
-    table = Table("may leave a site", "exposes", "the receiver can learn", box=None, pad_edge=False, header_style="dim")
-    for key, kind in exposes.items():
-        table.add_row(f"[bold]{escaped(key)}[/]", str(kind), LEARNS.get(kind, ""))
+    rows = [(f"[bold]{escaped(key)}[/]", str(kind), LEARNS.get(kind, "")) for key, kind in exposes.items()]
     console.print()
-    console.print(table)
+    Grid("ttt", ("may leave a site", "exposes", "the receiver can learn"), rows).show(console)
 
 
 def beyond_the_model(entry: catalogue.Entry) -> str:

@@ -26,21 +26,18 @@ class List(Flags):
 
     def run(self) -> int:
         """One line each."""
-        from rich.table import Table
-
         from fedwinnow.study.recipes import recipes
+        from fedwinnow.terminal import Grid
 
-        table = Table("name", "table", "rows", "columns", "not in this version", box=None, header_style="dim")
-        values = []
+        rows, values = [], []
         for name, recipe in recipes().items():
             counts = (len(recipe.rows), len(recipe.settings))
-            table.add_row(
-                f"[bold]{name}[/]", escaped(recipe.title), *map(str, counts), escaped(", ".join(recipe.missing))
-            )
+            missing = escaped(", ".join(recipe.missing))
+            rows.append((f"[bold]{name}[/]", escaped(recipe.title), *map(str, counts), missing))
             value = {"name": name, "title": recipe.title, "rows": recipe.rows, "missing": recipe.missing}
             values.append({**value, "columns": [recipe.label(setting) for setting in recipe.settings]})
         self.emit(values)
-        self.console().print(table)
+        Grid("wtnnt", ("name", "table", "rows", "columns", "not in this version"), rows).show(self.console())
         return 0
 
 

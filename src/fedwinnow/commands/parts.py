@@ -12,7 +12,9 @@ from fedwinnow import catalogue
 from fedwinnow.commands.common import Flags, escaped
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Console
+
+    from fedwinnow.terminal import Grid
 
 
 @dataclass
@@ -37,15 +39,13 @@ class Catalogue(Flags):
 
     def list_all(self) -> None:
         """One line each."""
-        from rich.table import Table
+        from fedwinnow.terminal import Grid
 
         entries = catalogue.entries(self.family)
         self.emit([as_json(entry) for entry in entries.values()])
-        table = Table(box=None, show_header=False, pad_edge=False)
-        for name, entry in entries.items():
-            table.add_row(f"[bold]{escaped(name)}[/]", escaped(entry.summary))
+        rows = [(f"[bold]{escaped(name)}[/]", escaped(entry.summary)) for name, entry in entries.items()]
         console = self.console()
-        console.print(table)
+        Grid("wt", (), rows).show(console)
         console.print(f"\n[dim]fedwinnow {self.family} NAME shows every option.[/]")
 
     def show(self, entry: catalogue.Entry) -> None:
@@ -59,20 +59,28 @@ class Catalogue(Flags):
             if isinstance(value, str | int) and not isinstance(value, bool):
                 console.print(f"[dim]{fact.replace('_', ' ')}:[/] {escaped(value)}")
         console.print()
-        console.print(option_table(entry) if entry.options else "no options")
+        show_options(entry, console)
 
 
-def option_table(entry: catalogue.Entry) -> Table:
+def show_options(entry: catalogue.Entry, console: Console) -> None:
+    """The options, if there are any."""
+    if entry.options:
+        option_table(entry).show(console)
+    else:
+        console.print("no options")
+
+
+def option_table(entry: catalogue.Entry) -> Grid:
     """Every option: default, what is allowed, one sentence, and where it comes from."""
-    from rich.table import Table
+    from fedwinnow.terminal import Grid
 
-    table = Table("option", "default", "allowed", "meaning", box=None, pad_edge=False, header_style="dim")
+    rows = []
     for option in entry.options:
         presets = ", ".join(f"{name}: {value}" for name, value in (option.presets or {}).items())
         notes = ", ".join(filter(None, [option.symbol and f"symbol {option.symbol}", option.source]))
         meaning = escaped(option.sentence) + (f" [dim]({escaped(notes)})[/]" if notes else "")
-        table.add_row(f"[bold]{option.name}[/]", escaped(presets or option.default), escaped(option.type), meaning)
-    return table
+        rows.append((f"[bold]{option.name}[/]", escaped(presets or option.default), escaped(option.type), meaning))
+    return Grid("tttt", ("option", "default", "allowed", "meaning"), rows)
 
 
 def as_json(entry: catalogue.Entry) -> dict[str, object]:

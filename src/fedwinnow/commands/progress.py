@@ -9,7 +9,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
 from fedwinnow.commands.common import escaped
 from fedwinnow.experiment.estimate import estimate, in_words
@@ -17,6 +16,7 @@ from fedwinnow.experiment.play import Watcher
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.report.words import number, percent
 from fedwinnow.scene.scene import Scene
+from fedwinnow.terminal import Grid
 
 
 class Bar(Watcher):
@@ -92,11 +92,10 @@ WARNINGS = {
 
 def show_summary(summary: dict[str, Any], folder: Path, console: Console) -> None:
     """The numbers of a finished run, last, last ten and best side by side."""
-    table = Table("", "last", "last 10", "best", box=None, pad_edge=False, header_style="dim")
     columns = [summary["last"], summary["last10"], summary["best"]]
-    for name in ("accuracy", "balanced_accuracy", "macro_f1"):
-        table.add_row(name.replace("_", " "), *(percent(column[name]) for column in columns))
-    console.print(table)
+    names = ("accuracy", "balanced_accuracy", "macro_f1")
+    rows = [(name.replace("_", " "), *(percent(column[name]) for column in columns)) for name in names]
+    Grid("tnnn", ("", "last", "last 10", "best"), rows).show(console)
     samples = (summary.get("detection") or {}).get("samples")
     if samples is not None:
         console.print(

@@ -99,13 +99,11 @@ class Sweep(Run):
 
     def show_plan(self, plan: Plan, engine: Engine, console: Console) -> int:
         """Every run with its state, and the cost of what is left."""
-        from rich.table import Table
+        from fedwinnow.terminal import Grid
 
         self.emit(planned(plan))
-        table = Table("method", "scene", "seed", "state", box=None, header_style="dim")
-        for job in plan.jobs:
-            table.add_row(escaped(job.row), escaped(job.scene), str(job.seed), job.state())
-        console.print(table)
+        rows = [(escaped(job.row), escaped(job.scene), str(job.seed), job.state()) for job in plan.jobs]
+        Grid("ttnw", ("method", "scene", "seed", "state"), rows, names=3).show(console)
         announce(plan, engine, self.device, console)
         return 0
 

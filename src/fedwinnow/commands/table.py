@@ -71,9 +71,8 @@ def present(flags: Flags, table: Made, form: str, out: Path | None) -> None:
     if out is not None:
         console.print(f"written to [bold]{escaped(out)}[/]")
     elif form == "terminal":
-        for piece in writers.for_terminal(table, console.width):
-            console.print(piece)
-            console.print()
+        writers.for_terminal(table).show(console)
+        console.print()
         for words in (table.caption, *table.notes):
             console.print(words, style="dim", markup=False)
     elif not (flags.quiet or flags.json):

@@ -7,9 +7,9 @@ import math
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from fedwinnow.scene.scene import Scene
+from fedwinnow.terminal import Grid
 
 SHADES = " ░▒▓█"
 BAR = 20
@@ -20,7 +20,7 @@ def show_scene(scene: Scene, console: Console, *, limit: int = 40) -> None:
     data = scene.data
     console.print(f"[bold]{escape(data.name)}[/], {data.samples} training samples, {scene.classes} classes")
     console.print(escape(scene.definition))
-    console.print(client_table(scene, limit))
+    client_table(scene, limit).show(console)
     if scene.clients > limit:
         console.print(f"[dim]... and {scene.clients - limit} more clients (--limit shows more)[/]")
     if scene.classes > columns_shown(scene):
@@ -34,21 +34,15 @@ def columns_shown(scene: Scene) -> int:
     return min(scene.classes, 30)
 
 
-def client_table(scene: Scene, limit: int) -> Table:
+def client_table(scene: Scene, limit: int) -> Grid:
     """One line per client: size, class map, rates, and a bar of the realised rate."""
     shown = columns_shown(scene)
     counts = scene.counts()
     darkest = max(int(counts.max()), 1)
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("site")
-    table.add_column("samples", justify="right")
-    table.add_column("given classes 0..", no_wrap=True)
-    for title in ("nominal", "realised"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("share wrong", no_wrap=True)
+    rows = []
     for client in range(min(scene.clients, limit)):
         realised = float(scene.realised[client])
-        table.add_row(
+        row = (
             escape(scene.site_names[client]),
             str(int(scene.holdings.sizes[client])),
             class_map(counts[client, :shown] / darkest),
@@ -56,7 +50,8 @@ def client_table(scene: Scene, limit: int) -> Table:
             percent(realised),
             "" if math.isnan(realised) else f"[red]{'█' * round(realised * BAR)}[/]",
         )
-    return table
+        rows.append(row)
+    return Grid("tnwnnw", ("site", "samples", "given classes 0..", "nominal", "realised", "share wrong"), rows)
 
 
 def class_map(shares: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> str:

@@ -12,7 +12,9 @@ from fedwinnow.errors import UsageError
 from fedwinnow.study.table import Cell, Column, Table
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    from fedwinnow.terminal import Grid
 
 SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".json": "json"}
 LATEX_LETTERS = {
@@ -197,35 +199,20 @@ def as_json(table: Table) -> str:
     return json.dumps(as_value(table), indent=1, allow_nan=False) + "\n"
 
 
-def for_terminal(table: Table, width: int) -> list[RichTable]:
-    """A table for people at a terminal, cut into pieces that are not wider than it."""
-    names = [(figure if setting == "all runs" else f"{setting}\n{figure}") for setting, figure in heads(table)]
-    names += ["rank"] if table.ranks else []
-    lines = [[marked(text, mark) for text, mark in texts(table, row)] for row in table.rows]
-    sizes = [max([len(line[place][0]) for line in lines] + [8]) + 2 for place in range(len(names))]
-    free = width - max(len(row) for row in table.rows) - 2
-    pieces: list[list[int]] = [[]]
-    for place, size in enumerate(sizes):
-        if pieces[-1] and sum(sizes[other] for other in pieces[-1]) + size > free:
-            pieces.append([])
-        pieces[-1].append(place)
-    return [piece_of(table, names, lines, piece) for piece in pieces]
-
-
-def marked(text: str, mark: str) -> tuple[str, str]:
-    """The letters of a cell and its style."""
-    return text + " ≈" * (mark == "tied"), "bold" if mark == "best" else ""
-
-
-def piece_of(table: Table, names: list[str], lines: list[list[tuple[str, str]]], places: list[int]) -> RichTable:
-    """Some columns of the table, with the names of all rows."""
-    from rich.table import Table as RichTable
+def for_terminal(table: Table) -> Grid:
+    """A table for people at a terminal."""
     from rich.text import Text
 
-    shown = RichTable(box=None, header_style="dim", pad_edge=False)
-    shown.add_column("", no_wrap=True)
-    for place in places:
-        shown.add_column(Text(names[place], overflow="fold"), justify="right", overflow="fold")
-    for row, line in zip(table.rows, lines, strict=True):
-        shown.add_row(Text(row), *(Text(line[place][0], line[place][1], no_wrap=True) for place in places))
-    return shown
+    from fedwinnow.terminal import Grid
+
+    names = [(figure if setting == "all runs" else f"{setting}\n{figure}") for setting, figure in heads(table)]
+    names += ["rank"] if table.ranks else []
+    rows = [[Text(row), *(marked(text, mark) for text, mark in texts(table, row))] for row in table.rows]
+    return Grid("t" + "n" * len(names), [Text(), *map(Text, names)], rows)
+
+
+def marked(text: str, mark: str) -> Text:
+    """A cell with its mark."""
+    from rich.text import Text
+
+    return Text(text + " ≈" * (mark == "tied"), "bold" if mark == "best" else "")
