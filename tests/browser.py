@@ -90,7 +90,7 @@ class Browser:
     def text(self, selector: str = "body") -> str:
         return self.script(f"return document.querySelector({json.dumps(selector)})?.innerText ?? ''") or ""
 
-    def wait(self, condition: str, seconds: float = 30) -> Any:
+    def wait(self, condition: str, seconds: float = 300) -> Any:
         """Until a piece of JavaScript is true."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import fedwinnow
 from fedwinnow.cli import main
@@ -13,6 +15,7 @@ from fedwinnow.errors import DataError, UsageError
 from fedwinnow.figures.clients import rates
 from fedwinnow.figures.gallery import PICTURES, draw
 from fedwinnow.figures.samples import counted
+from fedwinnow.figures.style import count_rounds, line_style
 from fedwinnow.figures.view import View, by_name, on_one_scene
 from fedwinnow.metrics.detection import auroc
 from fedwinnow.study.records import read_records
@@ -166,3 +169,27 @@ def test_the_command(runs, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as end:
         main(["figure", "curves", str(runs / "fedavg"), "--out", "curves.gif"])
     assert end.value.code == 2
+
+
+@pytest.mark.parametrize("lines", [1, 7, 8, 14, 40])
+def test_no_two_lines_share_a_colour(lines):
+    colours = [line_style(place, lines)["color"] for place in range(lines)]
+    assert len(set(colours)) == lines
+
+
+@pytest.mark.parametrize("last", [1, 2, 3, 7, 40, 1000])
+def test_rounds_are_whole_numbers(last):
+    axes = Figure().add_subplot()
+    axes.plot([1, last], [0, 1])
+    count_rounds(axes)
+    ticks = axes.get_xticks()
+    assert len(ticks)
+    assert all(float(tick).is_integer() for tick in ticks)
+
+
+@pytest.mark.parametrize("name", ["curves", "memorisation"])
+def test_pictures_by_round_have_whole_rounds(name, runs, tmp_path):
+    page = draw(name, [runs / "fedavg"], tmp_path / "picture.svg").read_text(encoding="utf-8")
+    ticks = re.findall(r">([0-9.]+)</text>", page.split(">round</text>")[0])  # the upright axis comes after its name
+    assert ticks
+    assert all(tick.isdigit() for tick in ticks)

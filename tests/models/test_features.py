@@ -11,6 +11,7 @@ from fedwinnow.models.choose import make_model
 from fedwinnow.models.features import logits_and_features, through_head, undisturbed
 from fedwinnow.models.shape import Shape
 
+PATIENCE = 600  # seconds; only a thread that never comes takes so long
 SHAPES = {
     "linear": Shape("rows", (5,), 3),
     "mlp": Shape("rows", (5,), 3),
@@ -107,9 +108,9 @@ class Meeting(nn.Module):
         self.barrier = threading.Barrier(2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.barrier.wait(timeout=10)
+        self.barrier.wait(timeout=PATIENCE)
         scores = self.fc(x)
-        self.barrier.wait(timeout=10)
+        self.barrier.wait(timeout=PATIENCE)
         return scores
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedwinnow.errors import DataError, UsageError
-from fedwinnow.figures.style import BLUE, GREEN, MARKS, RED, line_style, picture
+from fedwinnow.figures.style import BLUE, GREEN, MARKS, RED, count_rounds, line_style, picture
 from fedwinnow.figures.view import View, by_name
 from fedwinnow.study.records import is_number
 from fedwinnow.study.statistics import sample_std
@@ -20,20 +20,24 @@ def draw_curves(views: Sequence[View], path: Path, column: str = "accuracy") -> 
     """One line per method over the rounds: the mean over seeds, and a band of one sample deviation."""
     percent = any(column.endswith(word) for word in SHARES)
     with picture(path, 6, 3.8) as (figure, axes):
-        for place, (name, runs) in enumerate(by_name(views).items()):
+        named = by_name(views)
+        for place, (name, runs) in enumerate(named.items()):
+            style = line_style(place, len(named))
             curves = [run.column(column) for run in runs]
             common = sorted(set.intersection(*(set(rounds.tolist()) for rounds, _ in curves)))
             values = np.array([[dict(zip(*curve, strict=True))[number] for number in common] for curve in curves])
             values = values * (100 if percent else 1)
             centre = values.mean(0)
             label = name if len(runs) == 1 else f"{name} (n={len(runs)})"
-            axes.plot(common, centre, linewidth=1.6, label=label, **line_style(place))
+            axes.plot(common, centre, linewidth=1.6, label=label, **style)
             if len(runs) > 1:
                 spread = values.std(0, ddof=1)
-                colour = line_style(place)["color"]
-                axes.fill_between(common, centre - spread, centre + spread, color=colour, alpha=0.15, linewidth=0)
+                axes.fill_between(
+                    common, centre - spread, centre + spread, color=style["color"], alpha=0.15, linewidth=0
+                )
         words = column.replace("_", " ")
         axes.set(xlabel="round", ylabel=f"{words} (%)" if percent else words, title=f"{words.capitalize()} by round")
+        count_rounds(axes)
         axes.grid(alpha=0.2)
         figure.legend(frameon=False, loc="outside lower center", ncols=2)
     return path
@@ -51,6 +55,7 @@ def draw_memorisation(views: Sequence[View], path: Path) -> Path:
                 axes.plot(rounds, 100 * values, dashes, marker=mark, markersize=4, color=colour, label=label)
         axes.set(xlabel="round", ylabel="wrongly labelled samples (%)", ylim=(0, 100))
         axes.set_title("What the global model knows by heart")
+        count_rounds(axes)
         axes.grid(alpha=0.2)
         figure.legend(frameon=False, loc="outside lower center", ncols=2)
     return path
@@ -62,12 +67,13 @@ def draw_stability(views: Sequence[View], path: Path) -> Path:
         axes.remove()
         upper, lower = figure.subplots(2, 1, sharex=True)
         for place, view in enumerate(views):
-            label = f"{view.name}, seed {view.record.seed}"
-            upper.plot(*view.column("stability"), label=label, **line_style(place))
+            label, style = f"{view.name}, seed {view.record.seed}", line_style(place, len(views))
+            upper.plot(*view.column("stability"), label=label, **style)
             rounds, accuracy = view.column("accuracy")
-            lower.plot(rounds, 100 * accuracy, **line_style(place))
+            lower.plot(rounds, 100 * accuracy, **style)
         upper.set(ylabel="mean squared distance", title="Training stability")
         lower.set(xlabel="round", ylabel="accuracy (%)")
+        count_rounds(lower)
         for one in (upper, lower):
             one.grid(alpha=0.2)
         figure.legend(frameon=False, loc="outside lower center", ncols=2)

@@ -21,9 +21,21 @@ DASHES = ("-", "--", "-.", ":")  # lines differ without colour too
 MARKS = "osD^vP*X"
 
 
-def line_style(place: int) -> dict[str, Any]:
-    """Colour and dashes of the so-manieth line; no two of the first 28 are alike."""
-    return {"color": CYCLE[place % len(CYCLE)], "linestyle": DASHES[place % len(DASHES)]}
+def line_style(place: int, lines: int) -> dict[str, Any]:
+    """Colour and dashes of one of so many lines; no colour comes twice."""
+    dashes = DASHES[place % len(DASHES)]
+    if lines <= len(CYCLE):
+        return {"color": CYCLE[place], "linestyle": dashes}
+    import matplotlib
+
+    return {"color": matplotlib.colormaps["viridis"](0.95 * place / (lines - 1)), "linestyle": dashes}
+
+
+def count_rounds(axes: Axes) -> None:
+    """Whole rounds at the horizontal axis; there is no round 1.5."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
 
 
 SETTINGS: dict[Any, Any] = {
