@@ -18,7 +18,7 @@ MARKED = re.compile(r"(<!-- generated: rooms -->\n).*?(<!-- end -->)", re.DOTALL
 
 # From the ground up: a room, and what is in it.
 ROOMS = {
-    "ground": "errors, options, the catalogue, randomness, writing files whole",
+    "ground": "errors, options, the catalogue, randomness, writing files whole, tables in the terminal",
     "data": "where samples come from",
     "models": "the models, and yours",
     "scene": "who holds what, and which labels are wrong",
@@ -42,7 +42,19 @@ ROOMS = {
     "commands": "what the command line can do",
     "doors": "`fedwinnow`, `import fedwinnow`, `fedwinnow.testing`",
 }
-GROUND = {"atomic", "catalogue", "config", "device", "errors", "flags", "heap", "options", "randomness", "version"}
+GROUND = {
+    "atomic",
+    "catalogue",
+    "config",
+    "device",
+    "errors",
+    "flags",
+    "heap",
+    "options",
+    "randomness",
+    "terminal",
+    "version",
+}
 DOORS = {"__init__", "__main__", "cli", "testing", "backends/flower_app"}
 
 
