@@ -163,7 +163,7 @@ def show_what_was_found(truth: dict[str, str]) -> None:
 def main() -> None:
     """Tables, training, and a look at what came of it."""
     if importlib.util.find_spec("flwr") is None:
-        raise SystemExit("this example needs Flower: pip install 'fedwinnow[flower]'")
+        raise SystemExit("this example needs Flower: in the checkout, pip install '.[flower]'")
     if HERE.exists():
         shutil.rmtree(HERE)  # of an earlier run: keys and finished runs are never overwritten
     HERE.mkdir()
