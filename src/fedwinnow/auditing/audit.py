@@ -28,8 +28,8 @@ from fedwinnow.store import RunFolder
 # errors with a system. Half of the rounds each, and they judge together.
 DEFAULT_METHOD = "winnow:warm_up=0.5"
 DEFAULT_JUDGEMENT = "mean"
-# Chosen on planted scenes (results/audit.md): from 0.5 on there is up to three times as much to look at as is wrong, and
-# from 0.9 on most errors with a system are missed.
+# Chosen on planted scenes (results/audit.md): from 0.5 on there is up to three times as much to look at as is wrong,
+# and from 0.9 on most errors with a system are missed.
 DEFAULT_THRESHOLD = 0.7
 SITE_COLUMNS = ("site", "folder", "samples", "judged", "to_review", "estimated_wrong", "estimated_rate", "reason")
 P_WRONG = (
