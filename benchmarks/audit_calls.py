@@ -75,7 +75,8 @@ def without_errors(chosen: argparse.Namespace, name: str, strength: float, seed:
     data = from_arrays(features, labels, sites=luck.randint(0, 5, 1000), name="chance")
     made = experiment(chosen, "iid", None, chosen.method, seed)
     judged = judged_by(chosen, dataclasses.replace(made, data=data, clients=1, partition="column"))
-    return counted(chosen, judged, np.zeros(1000, bool), {"scene": name, "flip": "none", "rate": 0.0, "seed": seed})
+    place = {"data": "chance", "train": 1000, "clients": 5, "scene": name, "flip": "none", "rate": 0.0, "seed": seed}
+    return counted(chosen, judged, np.zeros(1000, bool), place)
 
 
 def judged_by(chosen: argparse.Namespace, made: Experiment) -> Judged:

@@ -9,11 +9,15 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 import fedwinnow
 from auditing_material import QUICK, lines
 from fedwinnow.auditing.verdicts import NOT_KNOWN
 from fedwinnow.cli import main
+from fedwinnow.federation.host import Answer
+from fedwinnow.network.own_audit import write_own_audit
+from fedwinnow.testing import toy_data
 from promises import promises_in, promises_in_json, promises_in_table, promises_in_text
 
 SITES = ("north", "south", "east", "west")
@@ -81,6 +85,23 @@ def test_json_and_python_promise_nothing(tmp_path):
     luck = np.random.RandomState(0)
     found = fedwinnow.audit(luck.normal(size=(200, 2)), luck.rand(200) < 0.2, sites=np.arange(200) % 3, **QUICK)
     assert promises_in_json({"facts": found.facts, "sites": found.sites, "shown": repr(found)}) == []
+
+
+def test_what_a_site_is_told_after_a_run_over_the_network_promises_nothing(tmp_path):
+    data = toy_data(samples=90)
+    labels = data.train.labels.astype(np.int64)
+    run = {
+        "task": {"class_names": ["a", "b", "c"]},
+        "experiment": {"method": {"kind": "winnow"}, "rounds": 5, "seed": 0},
+        "clients": 3,
+    }
+    sure = torch.from_numpy(np.where(np.arange(90) % 9 == 0, 0.97, 0.02))
+    answer = Answer(reply={"p_wrong": sure, "suggested": torch.from_numpy((labels + 1) % 3)})
+    write_own_audit("north", data, labels, run, answer, tmp_path)
+    assert promises_in(tmp_path) == []
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert NOT_KNOWN in page
+    assert page.count("<figure>") == 10
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a site learns at the end of a run, and keeps: which of its labels look wrong, as a table and a page."""
+"""What a site learns at the end of a run, and keeps: which of its labels are worth a look, as a table and a page."""
 
 from __future__ import annotations
 
