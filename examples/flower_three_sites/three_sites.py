@@ -147,7 +147,7 @@ def show_what_left() -> None:
 
 
 def show_what_was_found(truth: dict[str, str]) -> None:
-    """Which labels are worth a look: every site learns it of its own rows alone, and only this example knows the truth."""
+    """Which labels are worth a look: every site learns it of its own rows, and only this example knows the truth."""
     print("\nwhich labels are worth a look, told to each site alone (sites/NAME/audit.csv and report.html):")
     for site in SITES:
         with Path("sites", site, "audit.csv").open(encoding="utf-8", newline="") as stream:

@@ -96,7 +96,7 @@ def test_what_a_site_is_told_after_a_run_over_the_network_promises_nothing(tmp_p
         "clients": 3,
     }
     sure = torch.from_numpy(np.where(np.arange(90) % 9 == 0, 0.97, 0.02))
-    answer = Answer(reply={"p_wrong": sure, "suggested": torch.from_numpy((labels + 1) % 3)})
+    answer = Answer(client=0, reply={"p_wrong": sure, "suggested": torch.from_numpy((labels + 1) % 3)})
     write_own_audit("north", data, labels, run, answer, tmp_path)
     assert promises_in(tmp_path) == []
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
