@@ -48,7 +48,7 @@ COMMANDS = (
     f"run {SMALL} --clients 3 --out run",
     "scene make --data digits:train=60 --clients 4 --noise constant:rate=0.3 --out scene --quiet",
     "audit --data csv:path=good.csv,label=diagnosis --site hospital --rounds 1 --epochs 1 --model linear "
-    "--no-self-test --out audited --quiet",
+    "--threshold 0.5 --out audited --quiet",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tomllib
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from fedwinnow.cli import COMMANDS, main
 from fedwinnow.commands.audit import show_truth
 from fedwinnow.commands.common import Flags
 from fedwinnow.commands.doctor import EXTRAS
+from fedwinnow.errors import missing_extra
 from fedwinnow.version import __version__
 
+ROOT = Path(__file__).parent.parent
 SMALL = ["--data", "digits:train=100", "--clients", "4"]
 
 
@@ -138,6 +141,32 @@ def test_demo(call, tmp_path):
     assert call("demo", "--rounds", "1", "--quiet") == (0, "", "")  # finds all of it done
 
 
+def test_the_demo_says_first_how_long_it_takes_and_goes_on_without_the_library_that_draws(call, tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # an import of it fails, as where it is not installed
+    code, out, _ = call("demo", "--rounds", "1", "--out", "plain")
+    said = " ".join(out.split())
+    assert code == 0
+    assert said.startswith("the demo takes about a minute on two cores")
+    assert said.count("no pictures this time: drawing pictures needs the extra 'figures'") == 1
+    assert "pip install '.[figures]'" in said
+    assert "fedwinnow[" not in said
+    assert list((tmp_path / "plain").glob("*.png")) == []
+    assert "measured, because labels were made wrong here" in said
+    code, out, problem = call("scene", "draw", "plain")
+    assert code == 2
+    assert "pip install '.[figures]'" in " ".join(problem.split())
+
+
+def test_what_is_missing_is_never_sought_on_a_package_index():
+    assert "fedwinnow[" not in str(missing_extra("figures", "drawing"))
+    for folder in ("src", "docs", "examples"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".md", ".yaml"):
+                assert "fedwinnow[" not in path.read_text(encoding="utf-8"), path
+
+
 def test_brackets_in_a_path_are_no_markup(call):
     words = ["run", *SMALL, "--model", "linear", "--rounds", "1", "--epochs", "1"]
     code, out, _ = call(*words, "--out", "odd [/b] [red]place")
@@ -146,8 +175,9 @@ def test_brackets_in_a_path_are_no_markup(call):
 
 
 def test_a_trial_audit_that_calls_nothing_says_so(capsys):
-    show_truth({"found": 0, "wrong": 7, "called": 0}, Flags().console())
-    assert capsys.readouterr().out.strip() == "the truth is known here: 0 of 7 wrong labels found; no calls"
+    show_truth({"truth": {"found": 0, "wrong": 7, "called": 0}}, Flags().console())
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("measured, because labels were made wrong here: 0 of 7 wrong labels found; no calls.")
 
 
 # --- the catalogue -------------------------------------------------------------------------------------------------

@@ -96,10 +96,10 @@ run --device cuda --out new | 2 | 'cuda' was given as --device ... cpu ... fedwi
 run --device gpu --out new | 2 | this machine has: cpu
 run --mixed-precision --device cpu --out new | 2 | --mixed-precision ... cpu ... CUDA device
 run --track tensorbord --out new | 2 | Did you mean 'tensorboard'?
-run --track mlflow --out new | 2 | pip install 'fedwinnow[mlflow]'
-run --data huggingface:dataset=a,label=b --out new | 2 | pip install 'fedwinnow[huggingface]'
-run --data parquet:path=good.csv,label=b --out new | 2 | pip install 'fedwinnow[parquet]'
-scene draw scene | 2 | pip install 'fedwinnow[figures]'
+run --track mlflow --out new | 2 | pip install '.[mlflow]'
+run --data huggingface:dataset=a,label=b --out new | 2 | pip install '.[huggingface]'
+run --data parquet:path=good.csv,label=b --out new | 2 | pip install '.[parquet]'
+scene draw scene | 2 | pip install '.[figures]'
 # data
 run --data nowhere --out new | 2 | unknown data source 'nowhere' ... no file or folder 'nowhere'
 run --data nowhere.csv --out new | 3 | there is no file nowhere.csv ... Check the path
@@ -163,7 +163,7 @@ audit {TABLE} --site hospitl --out new | 3 | Did you mean 'hospital'?
 audit {TABLE} --clients 0 --out new | 2 | --clients 0 ... 1 or more
 {SITES} --clients 3 | 2 | --site and --clients exclude each other
 {SITES} --threshold 2 | 2 | --threshold 2.0 ... at most 1
-{SITES} --threshold 0.5 --expected-false-alarms 0.1 | 2 | exclude each other
+{SITES} --expected-false-alarms 0.1 | 2 | withdrawn ... Use --threshold
 {SITES} --judgement finall | 2 | Did you mean 'final'?
 audit {TABLE} --run run | 2 | --data and --run exclude each other
 audit --run mine | 3 | not a run folder

@@ -44,7 +44,7 @@ OTHERWISE: dict[str, dict[str, Any]] = {
         "out": "table.save",
         "rows": "a sequence instead of commas",
     },
-    "audit": {"run": "run=", "no-self-test": "self_test=True"},
+    "audit": {"run": "run=", "no-self-test": "self_test=, withdrawn"},
 }
 PARTITION = inspect.signature(settings_for).parameters["partition"].default  # None: evenly, or as the sites say
 FRONTS = {

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedwinnow.cli import main
+from fedwinnow.commands.audit import Audit
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -32,6 +33,12 @@ FILES = {
 }
 
 
+def quick(line: str) -> list[str]:
+    """The words of a documented command; an audit, shown with the rounds that it needs, is tested with fewer."""
+    words = shlex.split(line, comments=True)[1:]
+    return [*words, "--rounds", "2"] if words[0] == "audit" and "--rounds" not in words else words
+
+
 def commands(document: Path) -> list[tuple[str, str]]:
     """Every `fedwinnow` line of a document with the file it needs, those that are skipped left out."""
     found = []
@@ -50,7 +57,7 @@ def test_every_command_shown_works(document, tmp_path, monkeypatch, capsys):
         if needed:
             (tmp_path / needed).write_text(FILES[needed], encoding="utf-8")
         with pytest.raises(SystemExit) as ended:
-            main(shlex.split(line, comments=True)[1:])
+            main(quick(line))
         assert ended.value.code == 0, f"{line}\n{capsys.readouterr().err}"
 
 
@@ -60,6 +67,34 @@ def test_the_python_of_the_pages_works(name, tmp_path, monkeypatch):
     page = (ROOT / "docs" / name).read_text(encoding="utf-8")
     exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})
     assert any(tmp_path.iterdir())
+
+
+SHOWN = [*DOCUMENTS, *sorted((ROOT / "examples").rglob("*.py")), *sorted((ROOT / "examples").rglob("*.md"))]
+ROUNDS = re.compile(r"(?:--rounds[ =]|\brounds\s*=\s*)(\d+)")
+# An audit as it is written for a shell (with continued lines) or in Python (up to the bracket that closes the call).
+AN_AUDIT = re.compile(r"fedwinnow audit\b(?:\\\n|[^\n`])*|fedwinnow\.audit\([^`]*?\n?\)(?=\s|$|`)")
+
+
+def short_audits(text: str) -> list[str]:
+    """Audits that are shown with fewer rounds than the default."""
+    usual = Audit().rounds
+    return [found[0] for found in AN_AUDIT.finditer(text) for rounds in ROUNDS.findall(found[0]) if int(rounds) < usual]
+
+
+@pytest.mark.parametrize("document", SHOWN, ids=lambda path: path.name)
+def test_no_audit_is_shown_with_fewer_rounds_than_it_needs(document):
+    """A model that has hardly learnt anything takes right labels for wrong ones."""
+    text = document.read_text(encoding="utf-8")
+    assert short_audits(text) == []
+    assert not re.search(r"rounds \d+`? is a quick look", text)
+
+
+def test_short_audits_are_seen():
+    assert short_audits("```bash\nfedwinnow audit --data a.csv --site b --rounds 3 --out x\n```")
+    assert short_audits("fedwinnow audit --data a.csv \\\n  --rounds=3")
+    assert short_audits("found = fedwinnow.audit(\n    data=f(1), clients=3, rounds=2\n)\n")
+    assert short_audits("fedwinnow audit --rounds 20\nfedwinnow run --rounds 3") == []
+    assert any(AN_AUDIT.search(document.read_text(encoding="utf-8")) for document in SHOWN)
 
 
 def test_the_documents_show_commands():

@@ -147,8 +147,8 @@ def show_what_left() -> None:
 
 
 def show_what_was_found(truth: dict[str, str]) -> None:
-    """Which labels look wrong: every site learns it of its own rows alone, and only this example knows the truth."""
-    print("\nwhich labels look wrong, told to each site alone (sites/NAME/audit.csv and report.html):")
+    """Which labels are worth a look: every site learns it of its own rows, and only this example knows the truth."""
+    print("\nwhich labels are worth a look, told to each site alone (sites/NAME/audit.csv and report.html):")
     for site in SITES:
         with Path("sites", site, "audit.csv").open(encoding="utf-8", newline="") as stream:
             rows = list(csv.DictReader(stream))
@@ -163,7 +163,7 @@ def show_what_was_found(truth: dict[str, str]) -> None:
 def main() -> None:
     """Tables, training, and a look at what came of it."""
     if importlib.util.find_spec("flwr") is None:
-        raise SystemExit("this example needs Flower: pip install 'fedwinnow[flower]'")
+        raise SystemExit("this example needs Flower: in the checkout, pip install '.[flower]'")
     if HERE.exists():
         shutil.rmtree(HERE)  # of an earlier run: keys and finished runs are never overwritten
     HERE.mkdir()

@@ -19,7 +19,10 @@ from fedwinnow.version import __version__
 COMMANDS = {
     "demo": ("fedwinnow.commands.demo:Demo", "the main job on embedded data, ending in something worth looking at"),
     "run": ("fedwinnow.commands.run:Run", "one experiment; --resume continues it, --rounds may be raised"),
-    "audit": ("fedwinnow.commands.audit:Audit", "which labels are wrong at each site, found without moving the data"),
+    "audit": (
+        "fedwinnow.commands.audit:Audit",
+        "which labels are worth a look at each site, found without moving the data",
+    ),
     "review": ("fedwinnow.commands.review:Review", "the page where a person accepts or rejects suggestions"),
     "apply": (
         "fedwinnow.commands.apply:Apply",

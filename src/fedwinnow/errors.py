@@ -47,6 +47,15 @@ def guess(given: str, names: Iterable[str]) -> str:
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
-def missing_extra(extra: str, purpose: str) -> UsageError:
+class MissingExtraError(UsageError):
     """A feature needs an optional dependency that is not installed."""
-    return UsageError(f"{purpose} needs the extra '{extra}': pip install 'fedwinnow[{extra}]'")
+
+
+def missing_extra(extra: str, purpose: str) -> MissingExtraError:
+    """The extra that is missing, and how to get it."""
+    return MissingExtraError(f"{purpose} needs the extra '{extra}': {how_to_get(extra)}")
+
+
+def how_to_get(extra: str) -> str:
+    """The command that installs an extra; the project is on no package index, so it starts from the checkout."""
+    return f"in the folder that fedwinnow was installed from (its checkout), pip install '.[{extra}]'"

@@ -25,7 +25,7 @@ def truth(patients) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory, patients) -> Path:
-    """The folder of an audit with its self-test; not to be changed."""
+    """The folder of an audit; not to be changed."""
     folder = tmp_path_factory.mktemp("audits") / "x"
     settings = settings_for(SPEC.format(path=patients), site="hospital", **QUICK)
     perform(settings, folder, Manner())

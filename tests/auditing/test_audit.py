@@ -9,19 +9,20 @@ import pytest
 
 import fedwinnow
 from auditing_material import QUICK, SPEC, lines, write_patients
-from fedwinnow.auditing.audit import AuditSettings, perform, threshold_of
+from fedwinnow.auditing.audit import perform
 from fedwinnow.auditing.folder import folder_names
-from fedwinnow.auditing.start import settings_for, with_site_column
+from fedwinnow.auditing.start import choices_of, settings_for, with_site_column
+from fedwinnow.auditing.training import Judged
+from fedwinnow.auditing.verdicts import NOT_KNOWN
 from fedwinnow.cli import main
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
 from fedwinnow.experiment.play import Manner, Watcher
-from fedwinnow.experiment.settings import Experiment
 
 SITES = ("north", "south", "a---b-east")
 
 
 def test_every_site_gets_its_own_folder_with_all_its_samples(finished, patients):
-    assert {path.name for path in finished.iterdir() if path.is_dir()} == {*SITES, "training", "self-test"}
+    assert {path.name for path in finished.iterdir() if path.is_dir()} == {*SITES, "training"}
     for site in SITES:
         rows = lines(finished / site / "audit.csv")
         assert list(rows[0]) == ["site", "id", "given", "suggested", "p_wrong", "decision"]
@@ -41,21 +42,25 @@ def test_the_worst_come_first_and_wrong_labels_are_found(finished, truth):
         assert all(row["suggested"] == truth[row["id"]] for row in rows if row["id"] in wrong & called)
 
 
-def test_the_coordinator_sees_counts_and_rates_only(finished, truth):
+def test_the_coordinator_sees_counts_only(finished, truth):
     rows = lines(finished / "sites.csv")
-    names = ["site", "folder", "samples", "judged", "to_review", "estimated_wrong", "estimated_rate"]
+    names = ["site", "folder", "samples", "judged", "to_review", "estimated_wrong", "estimated_rate", "reason"]
     assert [list(row) for row in rows] == [names] * 3
+    assert {(row["estimated_wrong"], row["estimated_rate"], row["reason"]) for row in rows} == {
+        ("", "", "not known until a person has looked at the labels")
+    }
     seen = (finished / "sites.csv").read_text() + (finished / "audit.json").read_text()
     assert not any(f"{name}," in seen or f'"{name}"' in seen for name in truth)
 
 
-def test_the_self_test_says_what_the_audit_is_worth(finished):
-    test = json.loads((finished / "audit.json").read_text())["self_test"]
-    assert test["planted"] == 30
-    assert test["recall"] > 0.8
-    assert test["precision"] > 0.8
-    assert test["calibration_error"] < 0.1
-    assert 0.05 < test["estimated_rate"] < 0.2
+def test_p_wrong_is_what_the_models_believe_of_other_labels_and_the_threshold_is_on_it(finished):
+    facts = json.loads((finished / "audit.json").read_text())
+    for site in SITES:
+        for row in lines(finished / site / "audit.csv"):
+            assert (row["decision"] == "review") == (float(row["p_wrong"]) >= facts["threshold"])
+    score = np.array([-2000.0, -1.0, 0.0, 1.0, 2000.0])
+    judged = Judged(None, score, np.zeros(5, int), {})
+    assert judged.p_wrong == pytest.approx([0, 1 / (1 + np.e), 0.5, np.e / (1 + np.e), 1])
 
 
 def test_a_second_audit_does_not_overwrite_the_first(finished, patients):
@@ -79,8 +84,7 @@ def test_an_interrupted_audit_goes_on(tmp_path, patients, finished):
 
 
 def test_processes_find_the_same(tmp_path, patients):
-    choices = {"self_test": False}  # which trains and judges in the same way
-    settings = settings_for(SPEC.format(path=patients), site="hospital", choices=choices, **QUICK)
+    settings = settings_for(SPEC.format(path=patients), site="hospital", **QUICK)
     perform(settings, tmp_path / "serial", Manner())
     perform(settings, tmp_path / "processes", Manner("processes:workers=2"))
     for name in ("sites.csv", *(f"{site}/audit.csv" for site in SITES)):
@@ -92,8 +96,7 @@ def test_too_few_samples_to_judge_is_an_answer(tmp_path):
     settings = settings_for(SPEC.format(path=path), site="hospital", **QUICK)
     outcome = perform(settings, tmp_path / "x", Manner())
     assert {row["decision"] for row in lines(tmp_path / "x" / "north" / "audit.csv")} == {"too few"}
-    assert [line["estimated_rate"] for line in outcome.counts()] == [None] * 3
-    assert outcome.facts["self_test"]["too_few"]
+    assert [line["reason"] for line in outcome.counts()] == ["too few samples to judge"] * 3
     assert "too few samples to judge" in (tmp_path / "x" / "north" / "report.html").read_text().lower()
 
 
@@ -120,7 +123,7 @@ def test_it_says_what_it_does_and_where_to_look_first(tmp_path, monkeypatch, cap
         main(["audit", *words, "--optimizer", "sgd:lr=0.1"])
     said = capsys.readouterr().out
     assert ended.value.code == 0
-    assert said.count("self-test: the same on a copy") == 1
+    assert " ".join(said.split()).count(NOT_KNOWN) == 1
     assert "then: fedwinnow review audits/clinic/south" in said
 
 
@@ -138,8 +141,7 @@ def test_a_run_that_kept_nothing_in_mind_cannot_give_a_mean(tmp_path, patients):
         (["--data", "digits", "--partition", "iid"], "add --clients N"),
         (["--data", "digits", "--clients", "3", "--judgement", "men"], "Did you mean 'mean'"),
         (["--data", "digits", "--clients", "3", "--threshold", "2"], "above 0 and at most 1"),
-        (["--data", "digits", "--clients", "3", "--expected-false-alarms", "1"], "below 1"),
-        (["--data", "digits", "--clients", "3", "--expected-false-alarms", "0.2", "--no-self-test"], "self-test"),
+        (["--data", "digits", "--clients", "3", "--expected-false-alarms", "0.2"], "withdrawn: how many"),
         (["--data", "digits", "--run", "x"], "exclude each other"),
         (["--run", "nowhere"], "not a run folder"),
     ],
@@ -176,9 +178,14 @@ def test_the_site_column_goes_into_the_data():
         with_site_column("csv:path=a.csv,label=b,site=c", "d")
 
 
-def test_no_call_is_made_where_each_would_be_too_likely_a_false_alarm():
-    settings = AuditSettings(Experiment(), expected_false_alarms=0.1)
-    assert threshold_of(settings, np.array([0.5, 0.8])) > 1
+def test_the_self_test_that_is_gone_is_answered_once(patients, tmp_path, capsys):
+    words = ["audit", "--data", SPEC.format(path=patients), "--site", "hospital", "--rounds", "1", "--no-self-test"]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--quiet", "--out", str(tmp_path / "x")])
+    assert ended.value.code == 0
+    assert capsys.readouterr().err.count("no self-test any more") == 1
+    with pytest.warns(FedwinnowWarning, match="self_test="):
+        assert choices_of(None, None, True) == {}
 
 
 def test_a_folder_that_is_no_audit_says_what_is_needed(tmp_path):

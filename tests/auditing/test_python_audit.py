@@ -21,7 +21,7 @@ def toy(wrong=10):
 def test_arrays_in_a_value_per_sample_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     x, labels, sites = toy()
-    found = fedwinnow.audit(x, labels, sites=sites, self_test=False, **QUICK)
+    found = fedwinnow.audit(x, labels, sites=sites, **QUICK)
     assert found.flagged[:10].mean() > 0.8
     assert found.flagged[10:].mean() < 0.1
     right = ((labels - 1) % 3).astype(str)
@@ -36,7 +36,7 @@ def test_images_get_previews(tmp_path):
     x[labels == 1, 2:6, 2:6] = 200
     x += np.random.RandomState(0).randint(0, 40, x.shape).astype(np.uint8)
     labels[:4] = 1 - labels[:4]
-    fedwinnow.audit(x, labels, sites=np.arange(60) // 30, out=tmp_path / "x", self_test=False, **QUICK)
+    fedwinnow.audit(x, labels, sites=np.arange(60) // 30, out=tmp_path / "x", **QUICK)
     assert len(list((tmp_path / "x" / "0" / "previews").glob("*.png"))) == 30
     assert "data:image/png;base64," in (tmp_path / "x" / "0" / "report.html").read_text()
 
@@ -48,7 +48,6 @@ def test_a_frame_in_a_frame_out(patients):
         frame[["age", "pressure", "diagnosis", "hospital"]].astype({"age": float, "pressure": float}),
         "diagnosis",
         sites="hospital",
-        self_test=False,
         **QUICK,
     )
     assert (found.index == frame.index).all()

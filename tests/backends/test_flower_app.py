@@ -13,7 +13,7 @@ import fedwinnow
 from fedwinnow.errors import UsageError
 from fedwinnow.scene.scene import Scene
 
-pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install 'fedwinnow[flower]'")
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install '.[flower]'")
 
 from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid

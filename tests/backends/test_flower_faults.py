@@ -18,7 +18,7 @@ import fedwinnow
 from fedwinnow.scene.scene import Scene
 from over_network import Cast, free_port
 
-pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install 'fedwinnow[flower]'")
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install '.[flower]'")
 
 from fedwinnow.network.keys import make_certificates
 

@@ -14,7 +14,7 @@ import pytest
 from fedwinnow.cli import main
 from over_network import Cast, free_port
 
-pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install 'fedwinnow[flower]'")
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install '.[flower]'")
 
 ROOT = Path(__file__).parents[2]
 SITES = ("site-a", "site-b", "site-c")

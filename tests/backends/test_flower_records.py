@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install 'fedwinnow[flower]'")
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install '.[flower]'")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install 'fedwinnow[flower]'")
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install '.[flower]'")
 
 from fedwinnow.backends import flower
 from fedwinnow.backends.flower import Flower, Lost, Roster, Unfit

@@ -47,7 +47,7 @@ def test_shapes(play, tmp_path: Path) -> None:
 
 
 def test_three_sites(play, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install 'fedwinnow[flower]'")
+    pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install '.[flower]'")
     monkeypatch.setenv("PYTHONPATH", str(Path(fedwinnow.__file__).parents[1]))  # its processes import what we test
     said = play("flower_three_sites/three_sites.py")
     assert "3 of 3 sites are there: east, north, south" in said

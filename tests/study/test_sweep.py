@@ -257,7 +257,7 @@ def test_how_many_runs_go_at_a_time(engine, jobs, words):
 
 @needs_kill
 def test_ray_loses_a_worker_midway(tmp_path):
-    pytest.importorskip("ray", reason="the extra 'ray' is not installed: pip install 'fedwinnow[ray]'")
+    pytest.importorskip("ray", reason="the extra 'ray' is not installed: pip install '.[ray]'")
     swept = engine_study(tmp_path, "ray", "kill", engine="ray", jobs=2)
     assert (tmp_path / "mark").exists()
     assert [one.status for one in swept.outcomes] == ["finished"] * 4

@@ -18,7 +18,7 @@ from fedwinnow.errors import DataError
 
 FORMAT = 1
 COLUMNS = ("site", "id", "given", "suggested", "p_wrong", "decision")
-RESERVED = ("training", "self-test")
+RESERVED = ("training",)
 
 
 def folder_names(sites: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.auditing.audit import DEFAULT_METHOD, AuditOutcome, AuditSettings, perform
-from fedwinnow.auditing.start import settings_for, settings_of_run
+from fedwinnow.auditing.start import choices_of, settings_for, settings_of_run
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.schema import encode_rows, fit
@@ -51,7 +51,7 @@ class Options(Settings, total=False):
     judgement: str | None
     threshold: float | None
     expected_false_alarms: float | None
-    self_test: bool
+    self_test: bool | None
     out: str | Path | None
     backend: str
     device: str | None
@@ -86,12 +86,15 @@ class AuditResult:
 
     @property
     def p_wrong(self) -> NDArray[np.float64]:
-        """The probability that each label is wrong; NaN where there are too few samples to judge."""
+        """A score from 0 to 1: how much the models hold against each label; NaN where there are too few to judge.
+
+        It puts labels in order. It is not the share of wrong labels, which nobody knows before a person has looked.
+        """
         return self.columns["p_wrong"]
 
     @property
     def suggested(self) -> NDArray[Any]:
-        """What each label should be, by name."""
+        """What the models would have said where a label is worth a look, else the given label; by name."""
         return self.columns["suggested"]
 
     @property
@@ -129,19 +132,19 @@ def audit(
     judgement: str | None = None,
     threshold: float | None = None,
     expected_false_alarms: float | None = None,
-    self_test: bool = True,
+    self_test: bool | None = None,
     out: str | Path | None = None,
     backend: str = "serial",
     device: str | None = None,
     **settings: Any,
 ) -> AuditResult | pandas.DataFrame:
-    """Find wrong labels: of `x` and `labels` with `sites`, of files named by `data`, or by the model of a `run`.
+    """Find labels worth a look: of `x` and `labels` with `sites`, of files named by `data`, or by the model of a `run`.
 
     `x` may be an array, or a pandas frame whose label and site columns are named by `labels` and `sites`; a frame in
     gives a frame out. `settings` are those of training: method, model, rounds, epochs, seed and the rest. Without
-    `out` nothing is left on disk.
+    `out` nothing is left on disk. `expected_false_alarms` and `self_test` are withdrawn.
     """
-    choices = {"threshold": threshold, "expected_false_alarms": expected_false_alarms, "self_test": self_test}
+    choices = choices_of(threshold, expected_false_alarms, self_test)
     manner = Manner(backend, device)
     if run is not None:
         given = {"x": x, "data": data, "site": site, "clients": clients, **settings}

@@ -28,11 +28,10 @@ def write_report(folder: Path) -> Path:
 
 def collect(folder: Path, site: dict[str, Any], rows: list[dict[str, str]]) -> dict[str, Any]:
     """Everything the page says."""
-    flagged = [row for row in rows if row["decision"] == REVIEW]
+    flagged = [row for row in rows if worth(row)]
     return {
         "site": site,
         "counts": site["counts"],
-        "expected": sum(float(row["p_wrong"]) for row in flagged),
         "classes": by_class(site["class_names"], rows),
         "confusions": Counter((row["given"], row["suggested"]) for row in flagged).most_common(CONFUSIONS),
         "gallery": [card(folder, site, row) for row in flagged[:GALLERY]],
@@ -43,20 +42,15 @@ def collect(folder: Path, site: dict[str, Any], rows: list[dict[str, str]]) -> d
 
 
 def by_class(names: list[str], rows: list[dict[str, str]]) -> list[dict[str, Any]]:
-    """How bad each class is, the worst first."""
-    found: dict[str, list[float]] = {name: [0, 0, 0.0, 0] for name in names}
-    for row in rows:
-        line = found[row["given"]]
-        line[0] += 1
-        line[1] += row["decision"] == REVIEW
-        line[2] += float(row["p_wrong"] or 0)
-        line[3] += row["p_wrong"] != ""
-    lines = [
-        {"name": name, "samples": total, "review": review, "wrong": wrong, "rate": wrong / judged if judged else None}
-        for name, (total, review, wrong, judged) in found.items()
-        if total
-    ]
-    return sorted(lines, key=lambda line: -(line["rate"] or 0))
+    """How many labels of each class are worth a look, the class with most of them first."""
+    samples, review = Counter(row["given"] for row in rows), Counter(row["given"] for row in rows if worth(row))
+    lines = [{"name": name, "samples": samples[name], "review": review[name]} for name in names if samples[name]]
+    return sorted(lines, key=lambda line: -line["review"])
+
+
+def worth(row: dict[str, str]) -> bool:
+    """Whether a person should look at this label."""
+    return row["decision"] == REVIEW
 
 
 def card(folder: Path, site: dict[str, Any], row: dict[str, str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+import warnings
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,12 +11,29 @@ from fedwinnow.auditing.audit import DEFAULT_JUDGEMENT, AuditSettings, without_t
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load, understood
 from fedwinnow.data.source import Source
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
 from fedwinnow.experiment.settings import Experiment, Settings, experiment_of
 from fedwinnow.options import parse_spec
 from fedwinnow.store import RunFolder
 
 RUN_JUDGEMENT = "final:prior=false"  # a run that was not made for an audit has kept nothing but its model
+
+
+def choices_of(threshold: float | None, expected_false_alarms: float | None, self_test: bool | None) -> dict[str, Any]:
+    """What a user chose of the audit itself; two choices of version 0.1 are answered here and have no effect."""
+    if expected_false_alarms is not None:
+        raise UsageError(
+            f"--expected-false-alarms {expected_false_alarms} was given; it is withdrawn: how many of the labels worth "
+            "a look are right after all is not known before a person has looked. Use --threshold, a limit of p_wrong."
+        )
+    if self_test is not None:
+        warnings.warn(
+            "--no-self-test (in Python self_test=) has no effect: there is no self-test any more. The next version "
+            "will not know it.",
+            FedwinnowWarning,
+            stacklevel=2,
+        )
+    return {} if threshold is None else {"threshold": threshold}
 
 
 def with_site_column(data: Any, site: str | None) -> Any:

@@ -36,6 +36,11 @@ class Judged:
     other: Integers  # per holding: the likeliest class besides the given one
     compared: dict[int, tuple[Integers, Integers]]  # per site: its worst samples, and what to compare each with
 
+    @property
+    def p_wrong(self) -> Floats:
+        """The score from 0 to 1: how much of their belief the models put on other labels than the given one."""
+        return np.asarray(0.5 * (1 + np.tanh(self.score / 2)))
+
 
 def find_judgement(spec: str) -> Judgement:
     """The judgement of this spec."""

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwinnow.auditing.calibration import Calibration
 from fedwinnow.auditing.training import Judged
 from fedwinnow.randomness import Floats, Integers
 from fedwinnow.scene.scene import Scene
@@ -17,6 +16,13 @@ FEWEST_OF_SITE = 10  # samples, below which a site has no label frequencies wort
 FEWEST_OF_CLASS = 5  # samples of a class at all sites together, below which no model knows the class
 
 REVIEW, KEEP, TOO_FEW = "review", "keep", "too few"
+
+NOT_KNOWN = (
+    "How many of the labels worth a look are really wrong is not known. The audit has not been checked against labels "
+    "that a person has looked at, and a right label that is hard to predict looks just like a wrong one. "
+    "It stays unknown until somebody looks."
+)
+REASON = "not known until a person has looked at the labels"
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +35,8 @@ class SiteVerdict:
     ids: NDArray[Any]
     given: Integers
     suggested: Integers
-    score: Floats  # the log-odds that the label is wrong
-    p_wrong: Floats  # NaN where there are too few samples to judge
+    score: Floats  # the log-odds that the models give against the label
+    p_wrong: Floats  # the same from 0 to 1; NaN where there are too few samples to judge
     decision: NDArray[np.str_]
     compared: dict[int, list[list[int]]]  # place -> places of the given class, places of the suggested class
 
@@ -43,37 +49,34 @@ class SiteVerdict:
         return np.asarray(self.decision == REVIEW)
 
     def counts(self) -> dict[str, Any]:
-        """All that leaves the site besides models: counts and an estimated rate."""
+        """All that leaves the site besides models; how many labels are wrong is None, with the reason."""
         judged = ~np.isnan(self.p_wrong)
-        expected = float(self.p_wrong[judged].sum())
         return {
             "site": self.site,
             "samples": len(self),
             "judged": int(judged.sum()),
             "to_review": int(self.flagged.sum()),
-            "estimated_wrong": round(expected, 1),
-            "estimated_rate": round(expected / int(judged.sum()), 4) if judged.any() else None,
+            "estimated_wrong": None,
+            "estimated_rate": None,
+            "reason": REASON if judged.any() else "too few samples to judge",
         }
 
 
-def verdicts_of(judged: Judged, calibration: Calibration, threshold: float) -> list[SiteVerdict]:
+def verdicts_of(judged: Judged, threshold: float) -> list[SiteVerdict]:
     """Every site's own verdict; sites without samples have none."""
     scene = judged.stage.scene
     common = np.bincount(scene.given, minlength=scene.classes) >= FEWEST_OF_CLASS
     return [
-        site_verdict(scene, judged, site, calibration, threshold, common)
-        for site in np.flatnonzero(scene.holdings.sizes).tolist()
+        site_verdict(scene, judged, site, threshold, common) for site in np.flatnonzero(scene.holdings.sizes).tolist()
     ]
 
 
-def site_verdict(
-    scene: Scene, judged: Judged, site: int, calibration: Calibration, threshold: float, common: NDArray[np.bool_]
-) -> SiteVerdict:
+def site_verdict(scene: Scene, judged: Judged, site: int, threshold: float, common: NDArray[np.bool_]) -> SiteVerdict:
     """The verdict of one site; `common` says which classes are frequent enough to be judged."""
     mine = scene.holdings.of(site)
     score, given, other = judged.score[mine], scene.given[mine], judged.other[mine]
     enough = common[given] & (len(given) >= FEWEST_OF_SITE)
-    p_wrong = np.where(enough, calibration.p_wrong(score), np.nan)
+    p_wrong = np.where(enough, judged.p_wrong[mine], np.nan)
     flagged = enough & (np.nan_to_num(p_wrong) >= threshold)
     order = np.lexsort((-score, ~enough))
     place_of = np.empty(len(order), np.int64)

@@ -33,7 +33,7 @@ class Apply(Flags):
     undo: Path | None = None
     """Take an earlier apply back: the corrected file or folder."""
     accept_above: float | None = None
-    """Also accept suggestions that nobody has reviewed, from this p_wrong on."""
+    """Also accept suggestions that nobody has looked at, from this p_wrong on; how many are right is not known."""
     reviewer: str | None = None
     """Take the decisions of this reviewer only; none: those on which all agree."""
     data: str | None = None
@@ -64,11 +64,16 @@ class Apply(Flags):
         assert self.folder is not None
         plan = plan_for(self.folder, self.accept_above, self.reviewer)
         if not plan.changes:
-            raise UsageError(f"nothing to apply: {said(plan)}. Review first, or add --accept-above 0.95.")
+            raise UsageError(f"nothing to apply: {said(plan)}. Review first: fedwinnow review.")
         receipt = apply_plan(plan, destination, self.data)
         facts = {"kept": plan.kept, "undecided": plan.open, "disputed": plan.disputed, "backup": receipt.backup}
         self.emit({"changed": len(plan.changes), **facts, "target": receipt.target})
-        console.print(f"{len(plan.changes)} labels corrected in {receipt.target} ({said(plan)})", markup=False)
+        console.print(f"{len(plan.changes)} labels changed in {receipt.target} ({said(plan)})", markup=False)
+        if plan.unseen:
+            console.print(
+                f"{plan.unseen} of them were changed although nobody has looked at them: how many rightly is not known",
+                markup=False,
+            )
         if receipt.backup is not None:
             console.print(f"the file as it was: {receipt.backup}", markup=False)
         console.print("back again: fedwinnow apply --undo, with this file or folder", markup=False)

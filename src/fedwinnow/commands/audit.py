@@ -1,4 +1,4 @@
-"""`fedwinnow audit`: which labels are wrong, what they should be."""
+"""`fedwinnow audit`: which labels are worth a look, and what the models would have said."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ DECIDED_BY_A_RUN = (*TRAINING, "site", "clients", "partition")
 
 @dataclass
 class Audit(Flags):
-    """Find wrong labels together: every site judges its own samples, and nothing but models and counts leaves it.
+    """Find labels worth a look together: every site judges its own samples; nothing but models and counts leaves it.
+
+    How many of them are really wrong is not known before a person has looked.
 
     Each site gets a folder with audit.csv and report.html; the coordinator gets sites.csv with counts.
     """
@@ -58,11 +60,11 @@ class Audit(Flags):
     judgement: str | None = None
     """How the models judge (see `fedwinnow judgements`); none: the one that measured best."""
     threshold: float | None = None
-    """From which p_wrong on a person should look at a label; none: 0.5."""
+    """From which p_wrong on a person should look at a label; none: 0.7."""
     expected_false_alarms: float | None = None
-    """Set the threshold so that this share of the labels to look at is expected to be right after all."""
+    """Withdrawn, and refused: how many labels are right after all is not known before a person has looked."""
     no_self_test: bool = False
-    """Do not plant wrong labels in a copy to measure the audit; half the time, but p_wrong is a guess."""
+    """Withdrawn, without effect: there is no self-test any more."""
     model: str | None = None
     """The model; none: it follows the data."""
     rounds: int = 20
@@ -91,7 +93,7 @@ class Audit(Flags):
     def run(self) -> int:
         """Audit, with a progress bar on a terminal."""
         from fedwinnow.auditing.audit import perform
-        from fedwinnow.commands.progress import AuditBar
+        from fedwinnow.commands.progress import Bar
         from fedwinnow.experiment.play import Manner
 
         settings = self.settings()
@@ -100,7 +102,7 @@ class Audit(Flags):
         )
         console = self.console()
         try:
-            with AuditBar(console, self.backend, self.device) as bar:
+            with Bar(console, self.backend, self.device) as bar:
                 outcome = perform(settings, folder, Manner(self.backend, self.device), (bar,))
         except KeyboardInterrupt:
             console.print(f"\ninterrupted; the same command goes on where it was (folder {folder})", markup=False)
@@ -111,13 +113,9 @@ class Audit(Flags):
 
     def settings(self) -> AuditSettings:
         """What was asked for."""
-        from fedwinnow.auditing.start import settings_for, settings_of_run
+        from fedwinnow.auditing.start import choices_of, settings_for, settings_of_run
 
-        choices = {
-            "threshold": self.threshold,
-            "expected_false_alarms": self.expected_false_alarms,
-            "self_test": not self.no_self_test,
-        }
+        choices = choices_of(self.threshold, self.expected_false_alarms, False if self.no_self_test else None)
         if self.run_folder is not None:
             if self.data is not None:
                 raise UsageError("--data and --run exclude each other: a run knows its data.")
@@ -151,20 +149,17 @@ def default_folder(data: Any) -> Path:
 
 
 def show_outcome(outcome: AuditOutcome, console: Console) -> None:
-    """The counts of every site, and where to look."""
-    from fedwinnow.report.words import percent
+    """The counts of every site, what is not known, and where to look."""
     from fedwinnow.terminal import Grid
 
     rows = []
     for line in outcome.counts()[:40]:
-        unknown = line["estimated_rate"] is None
-        found = "too few samples to judge" if unknown else percent(line["estimated_rate"])
-        rows.append((escaped(line["site"]), str(line["samples"]), str(line["to_review"]), found))
-    Grid("tnnn", ("site", "labels", "worth a look", "estimated wrong"), rows).show(console)
+        found = str(line["to_review"]) if line["judged"] else "too few samples to judge"
+        rows.append((escaped(line["site"]), str(line["samples"]), found))
+    Grid("tnn", ("site", "labels", "worth a look"), rows).show(console)
     if len(outcome.sites) > 40:
         console.print(f"... {len(outcome.sites) - 40} more sites in sites.csv")
-    show_self_test(outcome.facts["self_test"], console)
-    show_truth(outcome.facts["truth"], console)
+    show_truth(outcome.facts, console)
     console.print(f"written to [bold]{escaped(outcome.folder)}[/]; open")
     worst = sorted(outcome.counts(), key=lambda line: -line["to_review"])
     for line in worst[:3]:
@@ -172,26 +167,19 @@ def show_outcome(outcome: AuditOutcome, console: Console) -> None:
     console.print(f"then: fedwinnow review {outcome.folder / worst[0]['folder']}", markup=False)
 
 
-def show_self_test(test: dict[str, Any] | None, console: Console) -> None:
-    """What the audit is worth on this data."""
-    from fedwinnow.report.words import percent
-
-    if test is None:
-        console.print("no self-test was made: p_wrong is a guess")
-    elif test["too_few"]:
-        console.print(f"self-test: too few samples to judge ({test['planted']} planted labels); p_wrong is a guess")
-    else:
-        console.print(
-            f"self-test: {test['found']} of {test['planted']} planted wrong labels found, "
-            f"{percent(test['precision'])} of the calls on the data itself expected to be right, "
-            f"p_wrong off by {percent(test['calibration_error'])} on average"
-        )
-
-
-def show_truth(truth: dict[str, Any] | None, console: Console) -> None:
-    """How good it was, where a trial knows."""
-    if truth is not None:
-        calls = (
-            f"{100 * truth['found'] / truth['called']:.0f} % of its calls are right" if truth["called"] else "no calls"
-        )
-        console.print(f"the truth is known here: {truth['found']} of {truth['wrong']} wrong labels found; {calls}")
+def show_truth(facts: dict[str, Any], console: Console) -> None:
+    """How good it was, where a trial has made the errors itself; else that nobody knows."""
+    truth = facts["truth"]
+    if truth is None:
+        console.print(facts["not_known"], markup=False)
+        return
+    calls = (
+        f"{truth['found']} of its {truth['called']} calls are right ({100 * truth['found'] / truth['called']:.0f} %)"
+        if truth["called"]
+        else "no calls"
+    )
+    console.print(
+        f"measured, because labels were made wrong here: {truth['found']} of {truth['wrong']} wrong labels found; "
+        f"{calls}. On data of your own this is not known.",
+        markup=False,
+    )

@@ -15,6 +15,7 @@ from typing import Literal
 
 from fedwinnow import catalogue
 from fedwinnow.commands.common import Flags, escaped
+from fedwinnow.errors import how_to_get
 
 EXTRAS = {
     "figures": "matplotlib",
@@ -81,7 +82,7 @@ def examine() -> Iterator[Finding]:
     yield Finding("memory", "ok", "unknown" if memory is None else f"{memory / 2**30:.1f} GB")
     for extra, module in EXTRAS.items():
         there = importlib.util.find_spec(module) is not None
-        advice = "" if there else f"Optional: pip install 'fedwinnow[{extra}]'"
+        advice = "" if there else f"Optional: {how_to_get(extra)}"
         yield Finding(f"extra {extra}", "ok" if there else "absent", module, advice)
     yield from data_findings()
     for purpose, folder in (("this folder", Path.cwd()), ("cache", cache_folder())):

@@ -68,7 +68,7 @@ class Join(Flags):
                 return 130
         self.say(f"the run is over; this site's files are in {folder}")
         if (folder / "report.html").exists():
-            self.say(f"which labels look wrong: {folder / 'report.html'}; to decide: fedwinnow review {folder}")
+            self.say(f"which labels are worth a look: {folder / 'report.html'}; to decide: fedwinnow review {folder}")
         self.emit({"folder": str(folder), "site": name})
         return 0
 

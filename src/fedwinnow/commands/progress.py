@@ -15,7 +15,6 @@ from fedwinnow.experiment.estimate import estimate, in_words
 from fedwinnow.experiment.play import Watcher
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.report.words import number, percent
-from fedwinnow.scene.scene import Scene
 from fedwinnow.terminal import Grid
 
 
@@ -70,18 +69,6 @@ class Bar(Watcher):
         text = f"accuracy {percent(row.get('accuracy'))}, {row['seconds']:.2f} s a round"
         self.progress.update(self.task, completed=row["round"], text=text)
         warn_of_ranking(row.get("quality_correlation"), self.console)
-
-
-class AuditBar(Bar):
-    """Says when the second training begins: that of the self-test, on a copy of the scene."""
-
-    scene: Scene | None = None
-
-    def started(self, stage: Stage, done: int, rounds: int) -> None:
-        self.scene = self.scene or stage.scene
-        if stage.scene is not self.scene:
-            self.console.print("self-test: the same on a copy in which wrong labels were planted", markup=False)
-        super().started(stage, done, rounds)
 
 
 WARNINGS = {

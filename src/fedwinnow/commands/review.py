@@ -18,7 +18,7 @@ Where = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="FOLD
 
 @dataclass
 class Review(Flags):
-    """Look at the labels of one site that are probably wrong, and decide, in a browser on this machine.
+    """Look at the labels of one site that are worth a look, and decide, in a browser on this machine.
 
     Every keystroke is saved to decisions.csv in the site's folder; `fedwinnow apply` then writes the corrected data.
     """

@@ -167,8 +167,13 @@ class Evaluation:
         }
 
     def estimated_rates(self, p_wrong: Floats) -> Floats:
-        """The share of each client's samples that were called wrong, of those that have a verdict."""
+        """The share of each client's samples that were called wrong, of those that have a verdict.
+
+        NaN where the truth is unknown: hard samples are called wrong too, and nothing tells how many of them there are.
+        """
         holdings = self.scene.holdings
+        if self.scene.wrong is None:
+            return np.full(holdings.clients, np.nan)
         called = np.bincount(holdings.client, weights=p_wrong > 0.5, minlength=holdings.clients)
         judged = np.bincount(holdings.client, weights=~np.isnan(p_wrong), minlength=holdings.clients)
         return np.where(judged > 0, called / np.maximum(judged, 1), np.nan)

@@ -1,4 +1,4 @@
-"""How a site tells which of its labels are wrong: the contract. It works beside any method and sends nothing."""
+"""How a site tells which of its labels are worth a look: the contract. It works beside any method and sends nothing."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a site learns about its own labels: the probability that each is wrong, and what it should be."""
+    """What a site learns about its own labels: how much speaks against each (0 to 1), and what it might be."""
 
     p_wrong: Tensor
     suggested: Tensor

@@ -1,4 +1,4 @@
-"""What a site learns at the end of a run, and keeps: which of its labels look wrong, as a table and a page."""
+"""What a site learns at the end of a run, and keeps: which of its labels are worth a look, as a table and a page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedwinnow.auditing.audit import DEFAULT_THRESHOLD
+from fedwinnow.auditing.audit import UNKNOWN
 from fedwinnow.auditing.folder import write_site
 from fedwinnow.auditing.previews import Previews
 from fedwinnow.auditing.report import write_report
@@ -16,6 +16,11 @@ from fedwinnow.data.dataset import Dataset
 from fedwinnow.federation.host import Answer
 from fedwinnow.randomness import Floats, Integers
 
+THRESHOLD = 0.5  # of the method's own p_wrong
+P_WRONG = (
+    "p_wrong is a score from 0 to 1 that puts the labels in order: how much the training method held against the given "
+    "label. It does not say how many labels are wrong."
+)
 LEAST = 1e-6  # a method that is surer than this is not believed
 SHOWN = 60  # samples with a preview, the most suspicious first
 
@@ -26,7 +31,7 @@ def write_own_audit(
     """audit.csv, site.json and report.html in the site's folder."""
     p_wrong = verdict.reply["p_wrong"].double().numpy()
     enough = len(given) >= FEWEST_OF_SITE
-    flagged = (p_wrong >= DEFAULT_THRESHOLD) & enough
+    flagged = (p_wrong >= THRESHOLD) & enough
     order = np.argsort(-p_wrong, kind="stable")
     decision = np.where(flagged, REVIEW, KEEP if enough else TOO_FEW)
     suggested = np.where(flagged, verdict.reply["suggested"].numpy(), given)
@@ -53,7 +58,7 @@ def log_odds(share: Floats) -> Floats:
 
 
 def facts_of(dataset: Dataset, run: dict[str, Any]) -> dict[str, Any]:
-    """How the labels were judged: by the last model and the method's own rule, without a self-test."""
+    """How the labels were judged: by the last model and the method's own rule."""
     experiment = run["experiment"]
     return {
         "data": {"name": dataset.name, "kind": dataset.kind, "source": dataset.source},
@@ -62,8 +67,7 @@ def facts_of(dataset: Dataset, run: dict[str, Any]) -> dict[str, Any]:
         "rounds": experiment["rounds"],
         "seed": experiment["seed"],
         "sites": run["clients"],
-        "threshold": DEFAULT_THRESHOLD,
-        "expected_false_alarms": None,
-        "calibrated": False,
-        "self_test": None,
+        "threshold": THRESHOLD,
+        "p_wrong": P_WRONG,
+        **UNKNOWN,
     }

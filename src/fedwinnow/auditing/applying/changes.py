@@ -32,6 +32,11 @@ class Plan:
     open: int  # labels to review that nobody has decided
     disputed: list[str]  # ids on which reviewers differ: they stay as they are
 
+    @property
+    def unseen(self) -> int:
+        """Labels that change although no person has looked at them."""
+        return sum(change.source == "audit" for change in self.changes.values())
+
 
 def site_folders(folder: Path) -> list[Path]:
     """The folder of one site, or those of all sites of an audit."""

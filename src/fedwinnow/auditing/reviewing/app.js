@@ -81,8 +81,9 @@ function seen(sample) {
   return make("dl", { class: "cells" }, ...pairs);
 }
 
-function percent(share) {
-  return share > 0.995 ? "over 99 %" : `${Math.round(100 * share)} %`;
+// A score that puts labels in order; as a percentage it would read as if so many of them were wrong.
+function score(value) {
+  return value.toFixed(3);
 }
 
 function words(item) {
@@ -145,7 +146,7 @@ function drawEmpty() {
   current = null;
   drawing += 1;
   const all = state.queue.length > 0 && state.queue.every((item) => item.decision);
-  const title = !state.queue.length ? "No label of this site looks wrong." : all ? "Everything is decided." : "Nothing fits these filters.";
+  const title = !state.queue.length ? "No label of this site was found worth a look." : all ? "Everything is decided." : "Nothing fits these filters.";
   const next = all ? "Next: fedwinnow apply, with this site's folder. Undo is still there." : "";
   at("main").replaceChildren(make("div", { class: "card empty" }, make("h2", { text: title }), make("p", { class: "meta", text: next }),
     make("div", { class: "actions" }, make("button", { type: "button", onclick: undo }, "Undo ", make("kbd", { text: "U" })))));
@@ -168,7 +169,7 @@ async function drawOne(items) {
     make("div", { class: "labels" },
       make("div", {}, make("span", { text: "given" }), make("strong", { text: item.given })),
       make("div", {}, make("span", { text: "suggested" }), make("strong", { class: "new", text: item.suggested })),
-      make("div", {}, make("span", { text: "p_wrong" }), make("strong", { text: percent(item.p) }))),
+      make("div", {}, make("span", { text: "p_wrong" }), make("strong", { text: score(item.p), title: state.meaning }))),
     make("p", { class: "meta", text: `${items.indexOf(item) + 1} of ${items.length} shown · id ${item.id}` }),
     make("p", { class: "meta", role: "status", text: [words(item), said].filter(Boolean).join(" · ") }),
     make("div", { class: "actions" }, action("A", "Accept", item, "accept", "main"), action("K", "Keep", item, "keep"),
@@ -197,7 +198,7 @@ async function drawGrid(items) {
     onfocus: () => { current = item.id; }, onclick: () => { current = item.id; grid = false; attempt(draw); } },
     seen(samples[place]),
     make("span", { class: "caption" }, make("span", { class: "was", text: item.given }), " → ", make("strong", { text: item.suggested }),
-      make("br"), `${percent(item.p)} `, make("span", { class: "state", text: words(item) }))));
+      make("br"), `p_wrong ${score(item.p)} `, make("span", { class: "state", text: words(item) }))));
   const more = items.length > near.length ? [make("p", { class: "meta", text: `${items.length - near.length} more: filter, or decide these first.` })] : [];
   at("main").replaceChildren(make("div", { class: "grid" }, ...tiles), ...more);
   focusTile();

@@ -72,6 +72,7 @@ class Desk:
             "reviewers": reviewers(decided),
             "agreement": agreement(decided),
             "pictures": bool(self.site["pictures"]),
+            "meaning": self.site.get("p_wrong", ""),
             "queue": queue,
         }
 
