@@ -21,7 +21,7 @@ from fedwinnow.experiment.prepare import prepare, setup_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Host, Task
 from fedwinnow.federation.memory import Memory
-from fedwinnow.network.agreement import describe_run
+from fedwinnow.network.agreement import describe_run, hello_of
 from fedwinnow.network.keys import ServerFiles, make_certificates
 from fedwinnow.network.quiet import prepare as keep_quiet
 from fedwinnow.scene.scene import Scene
@@ -80,7 +80,7 @@ def reached(experiment: Experiment, folder: Path) -> Iterator[Flower]:
     """A backend whose clients are in other processes."""
     from fedwinnow.backends.flower import Flower
     from fedwinnow.backends.flower_link import Link
-    from fedwinnow.backends.flower_run import Terms, gather
+    from fedwinnow.backends.flower_run import Terms, gather, other_scene
 
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -98,7 +98,7 @@ def reached(experiment: Experiment, folder: Path) -> Iterator[Flower]:
     ]
     try:
         terms = Terms(len(SITES), say=lambda text: None, names=link.name_of)
-        roster = gather(link.grid, {"kind": "hello", "task": None}, terms)
+        roster = gather(link.grid, hello_of(stage, simulated=True), other_scene(stage), terms)
         yield Flower(host, roster, describe_run(stage, simulated=True), stage.site_names, terms.timeout)
     finally:
         for site in sites:
