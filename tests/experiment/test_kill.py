@@ -147,7 +147,7 @@ class Nursery:
 
     def close(self) -> None:
         self.process.stdin.close()
-        self.process.wait(timeout=20)
+        self.process.wait(timeout=600)
 
 
 @pytest.fixture(scope="module")

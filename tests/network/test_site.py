@@ -221,7 +221,8 @@ def test_no_error_that_leaves_names_a_file_of_the_site(real: Any, kind: str, mon
         monkeypatch.setattr(OwnData, name, broken)
     run = facts["run"] if kind == "hello" else {}
     said, _ = site.answer(run | facts | {"kind": kind}, weights)
-    assert said == {"error": "it could not answer; its own terminal says why"}
+    named = {"site": "b"} if kind == "hello" else {}
+    assert said == {"error": "it could not answer; its own terminal says why"} | named
     assert ledger(tmp_path)[-1]["said"] == said
 
 
@@ -318,6 +319,7 @@ def test_a_method_that_sends_more_than_is_allowed_is_refused_before_anything_is_
 def test_which_methods_of_the_catalogue_send_a_value_per_sample() -> None:
     found = [name for name in entries("methods") if "sample" in find_method(name).exposed().values()]
     assert found == ["fedgr"]
+    assert all("client" in find_method(name).exposed().values() for name in entries("methods"))  # `model` refuses all
 
 
 def test_a_coordinator_that_says_one_method_and_asks_for_another_is_refused(tmp_path: Path) -> None:

@@ -84,6 +84,8 @@ class Site:
         """An error as an answer: people here read all of it, the coordinator one sentence that was meant for others."""
         self.take_note(facts, problem)
         said: dict[str, Any] = {"error": one_line(problem.told or "it could not answer; its own terminal says why")}
+        if facts.get("kind") == "hello":
+            said["site"] = self.name
         if isinstance(problem, Declined):
             said["declined"] = True
         try:
