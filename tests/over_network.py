@@ -88,12 +88,22 @@ def dishonest(how: str, folder: Path) -> Callable[[Site, dict[str, Any], Payload
             hellos.append("one more")
             return said | {"site": "site-a"} | ({"clients": [0, 1, 2]} if len(hellos) == 1 else {}), sent
         if how == "dies" and sent:  # the reply is announced by then, and what it is made of never follows
-            flower_visit.push_objects = lambda *parts, **more: os._exit(9)
+            flower_visit.push_objects = lambda objects, *parts, **more: die(objects, folder)
             return said, sent
         changed = TAMPERED.get(how, lambda weights: weights)
         return said, {key: changed(value) if key == "reply.weights" else value for key, value in sent.items()}
 
     return answer
+
+
+def die(objects: dict[str, Any], folder: Path) -> None:
+    """End as a power cut would, and leave word which message will never come."""
+    from flwr.app import Message
+
+    (never,) = [name for name, value in objects.items() if isinstance(value, Message)]
+    (folder / "last word").write_text(never)
+    (folder / "last word").replace(folder / "never")
+    os._exit(9)
 
 
 def own_clock(folder: Path) -> None:
@@ -116,23 +126,23 @@ def own_clock(folder: Path) -> None:
 
 
 def give_up_when_told(folder: Path) -> None:
-    """A coordinator that waits for the rest of a message until the test says that it will never come."""
+    """A coordinator that waits for the rest of a message until it is known that it will never come."""
     from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError
 
     from fedwinnow.backends import flower_link
 
     usual = flower_link.pull_objects
 
-    def pull_objects(names: list[str], pull: Callable[[str], bytes], **more: Any) -> Any:
+    def pull_objects(object_ids: list[str], pull_object_fn: Callable[[str], bytes], **more: Any) -> Any:
         def one(name: str) -> bytes:
             try:
-                return pull(name)
+                return pull_object_fn(name)
             except ObjectUnavailableError:
-                if (folder / "never").exists():
-                    raise ObjectPullError(name, "the test says that it never comes") from None
+                if (folder / "never").exists() and (folder / "never").read_text() in object_ids:
+                    raise ObjectPullError(name, "it never comes") from None
                 raise
 
-        return usual(names, one, **more)
+        return usual(object_ids, one, **more)
 
     flower_link.pull_objects = pull_objects
 
