@@ -23,7 +23,7 @@ from fedwinnow.experiment.prepare import prepare, setup_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Host, Task
 from fedwinnow.federation.memory import Memory
-from fedwinnow.network.agreement import describe_run
+from fedwinnow.network.agreement import describe_run, hello_of
 from fedwinnow.network.keys import ServerFiles, make_certificates
 from fedwinnow.network.quiet import prepare as keep_quiet
 from fedwinnow.scene.scene import Scene
@@ -117,7 +117,7 @@ def reached(experiment: Experiment, names: tuple[str, ...], folder: Path) -> Ite
     ]
     try:
         terms = Terms(len(names), say=lambda text: None, names=link.name_of)
-        roster = gather(link.grid, {"kind": "hello", "task": None}, other_scene(stage), terms)
+        roster = gather(link.grid, hello_of(stage, simulated=True), other_scene(stage), terms)
         yield Flower(host, roster, describe_run(stage, simulated=True), stage.site_names, terms.timeout)
     finally:
         for site in sites:

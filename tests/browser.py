@@ -64,7 +64,7 @@ class Browser:
         content = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.base + path, content, {"Content-Type": "application/json"}, method=verb)
         try:
-            with urllib.request.urlopen(request, timeout=120) as answer:
+            with urllib.request.urlopen(request, timeout=600) as answer:
                 return json.load(answer)["value"]
         except urllib.error.HTTPError as problem:
             raise AssertionError(problem.read().decode()) from None
@@ -90,7 +90,7 @@ class Browser:
     def text(self, selector: str = "body") -> str:
         return self.script(f"return document.querySelector({json.dumps(selector)})?.innerText ?? ''") or ""
 
-    def wait(self, condition: str, seconds: float = 300) -> Any:
+    def wait(self, condition: str, seconds: float = 600) -> Any:
         """Until a piece of JavaScript is true."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any
 
 from torch import Tensor
@@ -19,7 +19,7 @@ from fedwinnow.backends.crew import spawning
 from fedwinnow.federation.payload import Payload
 from fedwinnow.network.site import Letter, Site
 
-SECONDS = 300.0  # nothing may take longer, or it hangs
+SECONDS = 900.0  # nothing may take longer, or it hangs
 LOOK = 0.05
 
 # A process that has imported everything once; the others are forked from it, because the imports take seconds each.
@@ -47,7 +47,7 @@ def act(words: list[str], log: str, folder: str, tamper: str | None) -> None:
     from fedwinnow.cli import main
 
     if tamper is not None:
-        cheat(tamper)
+        cheat(tamper, Path(folder))
     with open(log, "ab", buffering=0) as stream:
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)
@@ -62,20 +62,89 @@ TAMPERED: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def cheat(how: str) -> None:
-    """Make the site of this process send other weights than it has found, past its own checks, or die sending them."""
+def cheat(how: str, folder: Path) -> None:
+    """Make this process another than it should be, past its own checks."""
+    if how == "clock":
+        own_clock(folder)
+    elif how == "gives up":
+        give_up_when_told(folder)
+    else:
+        Site.answer = dishonest(how, folder)  # type: ignore[method-assign]
+
+
+def dishonest(how: str, folder: Path) -> Callable[[Site, dict[str, Any], Payload], Letter]:
+    """How a site answers that sends other weights than it has found, dies sending them, is slow, or claims too much."""
     from fedwinnow.backends import flower_visit
 
-    honest = Site.answer
+    honest, hellos = Site.answer, list[str]()
 
     def answer(self: Site, facts: dict[str, Any], payload: Payload) -> Letter:
+        if how == "slow" and facts.get("kind") == "ask" and (folder / "hold").exists():
+            (folder / "held").touch()
+            while (folder / "hold").exists():
+                time.sleep(LOOK)
         said, sent = honest(self, facts, payload)
+        if how == "claims everybody" and facts.get("kind") == "hello":
+            hellos.append("one more")
+            return said | {"site": "site-a"} | ({"clients": [0, 1, 2]} if len(hellos) == 1 else {}), sent
         if how == "dies" and sent:  # the reply is announced by then, and what it is made of never follows
-            flower_visit.push_objects = lambda *parts, **more: os._exit(9)
+            flower_visit.push_objects = lambda objects, *parts, **more: die(objects, folder)
             return said, sent
-        return said, {key: TAMPERED[how](value) if key == "reply.weights" else value for key, value in sent.items()}
+        changed = TAMPERED.get(how, lambda weights: weights)
+        return said, {key: changed(value) if key == "reply.weights" else value for key, value in sent.items()}
 
-    Site.answer = answer  # type: ignore[method-assign]
+    return answer
+
+
+def die(objects: dict[str, Any], folder: Path) -> None:
+    """End as a power cut would, and leave word which message will never come."""
+    from flwr.app import Message
+
+    (never,) = [name for name, value in objects.items() if isinstance(value, Message)]
+    (folder / "last word").write_text(never)
+    (folder / "last word").replace(folder / "never")
+    os._exit(9)
+
+
+def own_clock(folder: Path) -> None:
+    """A coordinator whose time stands still until the test moves it; it writes down whose answers it has."""
+    from fedwinnow.backends import flower
+
+    def monotonic() -> float:
+        path = folder / "clock"
+        return float(path.read_text()) if path.exists() else 0.0
+
+    usual = flower.answer_of
+
+    def answer_of(client: int, outcome: Any) -> Any:
+        with (folder / "received").open("a") as stream:
+            stream.write(f"{client}\n")
+        return usual(client, outcome)
+
+    flower.time = SimpleNamespace(monotonic=monotonic, sleep=time.sleep)  # type: ignore[assignment]
+    flower.answer_of = answer_of
+
+
+def give_up_when_told(folder: Path) -> None:
+    """A coordinator that waits for the rest of a message until it is known that it will never come."""
+    from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError
+
+    from fedwinnow.backends import flower_link
+
+    usual = flower_link.pull_objects
+
+    def pull_objects(object_ids: list[str], pull_object_fn: Callable[[str], bytes], **more: Any) -> Any:
+        def one(name: str) -> bytes:
+            try:
+                return pull_object_fn(name)
+            except ObjectUnavailableError:
+                if (folder / "never").exists() and (folder / "never").read_text() in object_ids:
+                    raise ObjectPullError(name, "it never comes") from None
+                raise
+
+        return usual(object_ids, one, **more)
+
+    flower_link.pull_objects = pull_objects
 
 
 class Cast:

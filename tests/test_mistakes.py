@@ -193,6 +193,8 @@ join --server nowhere --data good.csv --name a --insecure | 2 | host:port
 join --server localhost:99999 --data good.csv --name a --insecure | 2 | --server localhost:99999 ... host:port
 join --server münchen.de:8443 --data good.csv --name a --insecure | 2 | its xn-- form
 join --data good.csv --insecure --patience -1 | 2 | --patience -1 ... 0 seconds or more
+join --data good.csv --insecure --allow-exposure all | 2 | --allow-exposure ... model
+join --scene nowhere --insecure --allow-exposure sample | 2 | --allow-exposure sample was given with --scene ... --data
 certificates --site a | 2 | Did you mean '--sites'?
 certificates | 2 | --host ... --sites
 certificates --host münchen.de --sites a --out new | 2 | --host 'münchen.de' ... xn--

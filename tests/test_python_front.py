@@ -185,7 +185,7 @@ def test_a_type_checker_sees_the_types(tmp_path: Path) -> None:
     # The package's own files are found beside the user's, as they would be when installed.
     (tmp_path / "fedwinnow").symlink_to(source, target_is_directory=True)
     checked = subprocess.run(
-        [sys.executable, "-m", "mypy", *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, "-m", "mypy", *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=900
     )
     said = checked.stdout
     assert 'Revealed type is "fedwinnow.experiment.result.Result"' in said, said + checked.stderr

@@ -10,6 +10,7 @@ class FedwinnowError(Exception):
     """Anything that went wrong in a way we foresaw; the command line prints its text without a traceback."""
 
     exit_code = 4
+    told: str | None = None  # what another machine may be told of it; None: only that something went wrong
 
 
 class UsageError(FedwinnowError):

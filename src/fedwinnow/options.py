@@ -34,11 +34,13 @@ def option(
     at_most: float | None = None,
     above: float | None = None,
     presets: dict[str, Any] | None = None,
+    names_file: bool = False,
 ) -> Any:
     """Declare one option of a part; `...` as the default makes it required.
 
     `symbol` is its letter in the paper, `source` says where the default comes from, the bounds are checked. Where the
-    published paper and its published code differ, the default is None and `presets` has the value of each.
+    published paper and its published code differ, the default is None and `presets` has the value of each. A text that
+    may be the name of a file or folder says so with `names_file`, as every Path does by its type.
     """
     metadata = {
         "sentence": sentence,
@@ -48,6 +50,7 @@ def option(
         "at_most": at_most,
         "above": above,
         "presets": presets,
+        "names_file": names_file,
     }
     if default is ...:
         return dataclasses.field(metadata=metadata, kw_only=True)
@@ -103,6 +106,16 @@ def hints_of(part: type[Part]) -> dict[str, Any]:
         return typing.get_type_hints(part)
     except NameError:
         return {}
+
+
+def file_options(part: type[Part]) -> frozenset[str]:
+    """The options of a part by which a file or folder is named: every Path, and texts that say so."""
+    hints = hints_of(part)  # type: ignore[arg-type]  # mypy takes no class for hashable
+    return frozenset(
+        field.name
+        for field in dataclasses.fields(part)
+        if field.metadata.get("names_file") or Path in (hints.get(field.name), *get_args(hints.get(field.name)))
+    )
 
 
 def check_bounds(part: str, field: dataclasses.Field[Any], value: Any) -> None:

@@ -29,7 +29,7 @@ def server(audited):
 
 def ask(server, path, body=None, *, token=True, content=None, **headers):
     """Status and content of an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=600)
     usual = {"Host": server.hosts[0], **({"X-Token": server.token} if token else {})}
     if body is not None:
         usual |= {"Origin": f"http://{server.hosts[0]}", "Content-Type": "application/json"}

@@ -22,6 +22,7 @@ from fedwinnow.federation.method import Method
 from fedwinnow.testing import comparable
 
 RUN = {"clients": 4, "participation": 1.0, "rounds": 2, "epochs": 1, "model": "mlp", "noise": "none"}
+HANGS = 600  # seconds: nothing may take longer
 
 
 @pytest.mark.parametrize("act", ["raise", "nothing", "number", "key without a text", "undeclared", "nan", "shape"])
@@ -51,7 +52,6 @@ def test_a_dropped_client_is_dropped_everywhere(material, tmp_path, lend):
     ("act", "how", "workers"), [("die", "by SIGKILL", 2), ("leave", "with exit code 3", 1)], ids=["killed", "left"]
 )
 def test_a_worker_that_dies_ends_the_run(act, how, workers, material, tmp_path, nothing_left):
-    began = time.monotonic()
     with pytest.raises(RunError, match=rf"was ended {how} while it was busy with client 1 \(train, round 1\)"):
         fedwinnow.run(
             method=f"{material}/strange_replies.py:act={act}",
@@ -60,7 +60,6 @@ def test_a_worker_that_dies_ends_the_run(act, how, workers, material, tmp_path, 
             **RUN,
         )
     nothing_left()
-    assert time.monotonic() - began < 60
 
 
 def test_methods_that_nobody_else_can_import(make_host, crews, nothing_left):
@@ -124,7 +123,7 @@ def programs(tmp_path_factory):
     started = {}
     for name in ("kill", "interrupt"):
         out = tmp_path_factory.mktemp(name)
-        words = ["--method", f"{material}/strange_replies.py:act=nothing,seconds=60", "--out", str(out / "run")]
+        words = ["--method", f"{material}/strange_replies.py:act=nothing,seconds=3600", "--out", str(out / "run")]
         words += ["--data", "digits", "--clients", "4", "--backend", "processes:workers=1"]
         started[name] = subprocess.Popen(
             [sys.executable, "-m", "fedwinnow", "run", *words],
@@ -143,7 +142,7 @@ def programs(tmp_path_factory):
 
 def workers_of(program: subprocess.Popen[str]) -> dict[int, set[str]]:
     """Its worker processes, and the shared memory they have opened, once they are at work."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + HANGS
     while time.monotonic() < until:
         assert program.poll() is None, program.stdout.read()
         children = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
@@ -167,7 +166,7 @@ def segments_of(process: int) -> set[str]:
 def gone(workers: dict[int, set[str]]) -> bool:
     """Whether all those processes and all that memory are gone, after some patience."""
     names = set().union(*workers.values())
-    until = time.monotonic() + 20
+    until = time.monotonic() + HANGS
     while time.monotonic() < until:
         alive = [one for one in workers if Path(f"/proc/{one}").exists() and state_of(one) != "Z"]
         if not alive and not any(Path("/dev/shm", name).exists() for name in names):
@@ -193,7 +192,7 @@ def test_a_killed_program_takes_its_workers_along(programs):
 def test_an_interrupted_program_says_how_to_resume(programs):
     workers = workers_of(programs["interrupt"])
     os.killpg(programs["interrupt"].pid, signal.SIGINT)  # as a terminal does: to the workers as well
-    said, _ = programs["interrupt"].communicate(timeout=20)
+    said, _ = programs["interrupt"].communicate(timeout=HANGS)
     assert programs["interrupt"].returncode == 130
     assert "--resume" in said
     assert "Traceback" not in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +20,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedwinnow.backends.flower_app import client_app, server_app
+from fedwinnow.backends.flower_app import client_app, server_app, site_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,6 +81,42 @@ def test_the_app_gives_the_serial_runs_model(tmp_path: Path) -> None:
     state = (tmp_path / "network" / "state.safetensors").read_bytes()
     assert state == (tmp_path / "serial" / "state.safetensors").read_bytes()
     assert (tmp_path / "west" / "ledger.jsonl").exists()
+
+
+def test_a_node_bounds_what_others_learn_by_its_own_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = "data = 'digits:train=60'\nmethod = 'fedgr'\nmodel = 'linear'\nrounds = 1\nepochs = 1"
+    (tmp_path / "run.toml").write_text(settings, encoding="utf-8")
+    own = {"data": "digits:train=60"}
+    room = Room(
+        {
+            7: own | {"folder": str(tmp_path / "east"), "name": "east", "allow-exposure": "sample"},
+            9: own | {"folder": str(tmp_path / "west"), "name": "west"},
+        }
+    )
+    config = {"config": str(tmp_path / "run.toml"), "out": str(tmp_path / "network"), "sites": 2}
+    server_app(room, Context(1, 0, node_config={}, state=RecordDict(), run_config=config))
+    assert list(json.loads((tmp_path / "network" / "ledger.json").read_text())["sites"]) == ["east"]
+    said = capsys.readouterr().out
+    assert "error: method 'fedgr' sends 'sample_loss'" in said
+    assert "the run begins without west" in said
+    lines = [json.loads(line) for line in (tmp_path / "west" / "ledger.jsonl").read_text().splitlines()]
+    assert all(line["sent"] == {} and "samples" not in line["said"] for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (
+            {"data": "digits:train=60", "allow-exposure": "all"},
+            "allow-exposure all was given; allowed: model, client, s",
+        ),
+        ({"scene": "scene", "allow-exposure": "sample"}, "allow-exposure = 'sample' with a scene; allowed: with data"),
+    ],
+)
+def test_a_bound_that_cannot_be_is_an_error_of_the_node(config: dict[str, str], said: str) -> None:
+    keys = ("data", "scene", "clients", "name", "folder", "allow-exposure")
+    with pytest.raises(UsageError, match=said):
+        site_of(*(config.get(key, "") for key in keys), 7)
 
 
 def test_what_the_config_lacks_is_named() -> None:

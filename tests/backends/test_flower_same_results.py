@@ -45,7 +45,7 @@ def test_same_state_as_the_serial_run(method: str, scene: Path, keys: Path, tmp_
         for name, clients in SHARES.items():
             cast.start(
                 *(name, "join", "--server", f"localhost:{port}", "--tls", keys / name, "--scene", scene),
-                *("--clients", clients),
+                *("--clients", clients, "--heartbeat", 1800),  # nobody is lost because the machine is busy
             )
         fedwinnow.run(scene=scene, method=method, seed=1, out=tmp_path / "serial", **SETTINGS)
         for name in ("serve", *SHARES):
@@ -60,7 +60,7 @@ def test_plain_text_is_possible_for_those_who_ask_for_it_by_name(scene: Path, tm
     with Cast(tmp_path) as cast:
         cast.start("serve", "serve", *flags, "--port", port, "--out", "network")
         for name, clients in (("east", "0-2"), ("west", "3")):
-            more = ("--scene", scene, "--clients", clients, "--name", name)
+            more = ("--scene", scene, "--clients", clients, "--name", name, "--heartbeat", 1800)
             cast.start(name, "join", "--server", f"localhost:{port}", "--insecure", *more)
         for name in ("serve", "east", "west"):
             cast.ended(name)

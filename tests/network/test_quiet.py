@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import tomllib
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -48,6 +49,13 @@ def test_settings_of_flower_are_set_and_those_of_the_user_stay(monkeypatch: pyte
     assert os.environ["FLWR_TELEMETRY_ENABLED"] == "0"
     assert os.environ["FLWR_DISABLE_UPDATE_CHECK"] == "1"
     assert os.environ["FLWR_HOME"] == "mine"
+
+
+def test_the_extra_brings_the_version_that_serve_and_join_accept() -> None:
+    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["optional-dependencies"]["flower"] == [f"flwr=={quiet.SUITABLE}.*"]
+    pins = (SOURCE.parents[1] / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert [pin for pin in pins if pin.startswith(f"flwr=={quiet.SUITABLE}.")] != []
 
 
 def test_another_version_and_none_at_all_are_errors_that_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,16 +10,23 @@ from typing import Any
 import pytest
 import torch
 
+from fedwinnow.catalogue import entries
 from fedwinnow.data.load import load
+from fedwinnow.errors import DataError
 from fedwinnow.experiment.prepare import prepare, setup_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Host, Task
 from fedwinnow.federation.memory import Memory
-from fedwinnow.network.agreement import describe_run, identity, task_of
+from fedwinnow.federation.payload import Payload
+from fedwinnow.methods.fedavg import FedAvg
+from fedwinnow.methods.find import find_method
+from fedwinnow.network.agreement import describe_run, hello_of, identity, task_of
+from fedwinnow.network.exposure import Declined
 from fedwinnow.network.holdings import OwnData, SceneShare
 from fedwinnow.network.real_sites import real_stage, task_data
-from fedwinnow.network.site import Site, prune
+from fedwinnow.network.site import NOT_WRITTEN, Site, prune
 from fedwinnow.scene.scene import Scene
+from fedwinnow.version import __version__
 
 Facts = dict[str, Any]
 
@@ -86,6 +93,7 @@ def test_code_that_the_coordinator_names_is_not_run(real: Any, tmp_path: Path) -
     facts["run"]["experiment"]["method"] = {"kind": "./evil.py"}
     said, _ = site.answer(facts, weights)
     assert "runs no code" in said["error"]
+    assert not list(tmp_path.glob("*/"))  # nothing was prepared
 
 
 def test_another_version_is_an_error_that_names_both(real: Any) -> None:
@@ -95,24 +103,25 @@ def test_another_version_is_an_error_that_names_both(real: Any) -> None:
     assert "99.1.0" in said["error"]
 
 
-def test_a_class_that_nobody_agreed_on_is_named_on_both_sides_and_once(real: Any) -> None:
+def test_a_class_that_nobody_agreed_on_is_named_here_and_once(real: Any) -> None:
     site, facts, _, said_here = real
     task = facts["run"]["task"] | {"class_names": [f"digit {number}" for number in range(9)]}
-    said, _ = site.answer({"kind": "hello", "task": task}, {})
-    assert "class '" in said["error"]
-    assert str(site.failure) == said["error"]
+    said, _ = site.answer(facts["run"] | {"kind": "hello", "task": task}, {})
+    assert "its data has 10 of 10 classes that are not among the coordinator's" in said["error"]
+    assert "'0'" not in said["error"]  # a class is a cell of the site's table
+    assert "class '0', which is not among the coordinator's: digit 0" in str(site.failure)
     assert said_here == []  # whoever ends with the failure says it
 
 
 def test_a_site_with_data_and_a_coordinator_with_a_scene_say_what_does_not_suit(real: Any, tmp_path: Path) -> None:
     site, facts, _, _ = real
-    said, _ = site.answer({"kind": "hello", "task": None}, {})
+    said, _ = site.answer(facts["run"] | {"kind": "hello", "task": None}, {})
     assert "the coordinator has --scene, this site --data" in said["error"]
     Scene.make("digits:train=60", clients=3).save(tmp_path / "scene")
     share = Site("a", SceneShare(tmp_path / "scene", (1, 2), "cpu"), tmp_path / "site", print)
-    said, _ = share.answer({"kind": "hello", "task": facts["run"]["task"]}, {})
+    said, _ = share.answer(facts["run"] | {"kind": "hello"}, {})
     assert "the coordinator has --data, this site --scene" in said["error"]
-    said, _ = share.answer({"kind": "hello", "task": None}, {})
+    said, _ = share.answer(facts["run"] | {"kind": "hello", "task": None}, {})
     assert said["clients"] == [1, 2]
     assert share.failure is None
 
@@ -180,3 +189,186 @@ def test_a_site_that_is_refused_says_why_and_waits(real: Any) -> None:
     assert (said, sent) == ({"site": "b"}, {})
     assert not site.finished
     assert site.failure is None
+
+
+# --- what a site says of what went wrong ---------------------------------------------------------------------------
+
+EVIL = "\x1b[2J\x07\u202e" + "x" * 100_000
+
+
+def ledger(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "ledger.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_an_error_is_told_without_paths_and_written_down(real: Any, tmp_path: Path) -> None:
+    site, facts, weights, said_here = real
+    said, sent = site.answer(facts | {"memory": "000001-7-0.safetensors"}, weights)  # a memory that is not there
+    assert sent == {}
+    assert said == {"error": "it failed; its own terminal says why"}
+    assert str(tmp_path) in said_here[-1]
+    (line,) = ledger(tmp_path)
+    assert (line["kind"], line["ask"], line["said"], line["sent"]) == ("ask", "train", said, {})
+
+
+@pytest.mark.parametrize("kind", ["hello", "ask", "finish"])
+def test_no_error_that_leaves_names_a_file_of_the_site(real: Any, kind: str, monkeypatch: Any, tmp_path: Path) -> None:
+    site, facts, weights, _ = real
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise DataError(f"{tmp_path}/patients.csv: row 7 has 'Smith, John'.")
+
+    for name in ("introduction", "host", "finish"):
+        monkeypatch.setattr(OwnData, name, broken)
+    run = facts["run"] if kind == "hello" else {}
+    said, _ = site.answer(run | facts | {"kind": kind}, weights)
+    named = {"site": "b"} if kind == "hello" else {}
+    assert said == {"error": "it could not answer; its own terminal says why"} | named
+    assert ledger(tmp_path)[-1]["said"] == said
+
+
+def test_what_cannot_be_written_down_is_not_told_either(real: Any, tmp_path: Path) -> None:
+    site, facts, weights, said_here = real
+    (tmp_path / "ledger.jsonl").mkdir()
+    said, sent = site.answer(facts | {"ask": "judge"}, weights)
+    assert (said, sent) == ({"error": NOT_WRITTEN}, {})
+    assert "cannot be written" in said_here[-1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": EVIL},
+        {"kind": "refused", "reason": EVIL},
+        {"ask": EVIL},
+        {"memory": EVIL},
+        {"client": EVIL},
+        {"round": EVIL},
+        {"run": {"fedwinnow": EVIL}},
+        {"run": {"fedwinnow": __version__, "experiment": {EVIL: 1}}},
+        {"run": {"fedwinnow": __version__, "experiment": {"method": EVIL}}},
+        {"run": {"fedwinnow": __version__, "experiment": {"views": EVIL}}},
+    ],
+)
+def test_what_the_coordinator_says_is_repeated_without_control_characters(
+    real: Any, changes: Facts, tmp_path: Path
+) -> None:
+    site, facts, weights, said_here = real
+    said, _ = site.answer(facts | changes, weights)
+    texts = [*said_here, str(said.get("error", "")), (tmp_path / "ledger.jsonl").read_text(encoding="utf-8")]
+    assert said_here
+    for text in texts:
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert len(text) < 10_000
+    assert len(said.get("error", "")) <= 300
+
+
+def test_a_failure_with_which_join_ends_is_printable(real: Any) -> None:
+    site, facts, _, _ = real
+    task = facts["run"]["task"] | {"class_names": [EVIL]}
+    said, _ = site.answer(facts["run"] | {"kind": "hello", "task": task}, {})
+    assert "allowed: at most 200 letters" in said["error"]
+    assert str(site.failure).isprintable()
+
+
+# --- how much a site lets others learn -----------------------------------------------------------------------------
+
+
+def hello(method: str) -> Facts:
+    data = load("digits:train=60")
+    stage = real_stage(Experiment(method=method, rounds=2, epochs=1), task_data(data), {"a": 50, "b": 60})
+    return hello_of(stage, simulated=False)
+
+
+def bounded(tmp_path: Path, allowed: Any) -> tuple[Site, list[str]]:
+    said: list[str] = []
+    return Site("b", OwnData(load("digits:train=60"), "cpu"), tmp_path, said.append, allowed), said
+
+
+@pytest.mark.parametrize(
+    ("method", "allowed", "refused"),
+    [
+        ("fedgr", "client", "'sample_loss' (about single samples)"),
+        ("fedgr", "sample", None),
+        ("fedgr:gmm_scope=client", "client", None),
+        ("winnow", "client", None),
+        ("fedavg", "client", None),
+        ("fedavg", "model", "'samples' (about the site as a whole)"),
+        ("fedgr", "model", "'samples' (about the site as a whole), 'sample_loss' (about single samples)"),
+    ],
+)
+def test_a_method_that_sends_more_than_is_allowed_is_refused_before_anything_is_said(
+    method: str, allowed: Any, refused: str | None, tmp_path: Path
+) -> None:
+    site, told = bounded(tmp_path, allowed)
+    said, _ = site.answer(hello(method), {})
+    if refused is None:
+        assert said == {"site": "b", "samples": 60}
+        assert told == [line for line in told if line.startswith(f"the coordinator runs {method.partition(':')[0]}; ")]
+        return
+    level = "sample" if "sample_loss" in refused else "client"
+    assert said["declined"] is True
+    assert "samples" not in said
+    assert isinstance(site.failure, Declined)
+    assert site.failure.exit_code == 2
+    for text in (said["error"], str(site.failure)):
+        assert f"method '{method}' sends {refused}" in text
+        assert f"join --allow-exposure {level}" in text
+
+
+def test_which_methods_of_the_catalogue_send_a_value_per_sample() -> None:
+    found = [name for name in entries("methods") if "sample" in find_method(name).exposed().values()]
+    assert found == ["fedgr"]
+    assert all("client" in find_method(name).exposed().values() for name in entries("methods"))  # `model` refuses all
+
+
+def test_a_coordinator_that_says_one_method_and_asks_for_another_is_refused(tmp_path: Path) -> None:
+    site, _ = bounded(tmp_path, "client")
+    assert "error" not in site.answer(hello("fedavg"), {})[0]
+    data = load("digits:train=60")
+    stage = real_stage(Experiment(method="fedgr", rounds=2, epochs=1), task_data(data), {"a": 50, "b": 60})
+    facts = {"kind": "ask", "ask": "train", "round": 1, "exchange": 0, "client": 1, "number": 1, "memory": None}
+    said, sent = site.answer(facts | {"run": describe_run(stage, simulated=False)}, {})
+    assert said["declined"] is True
+    assert sent == {}
+    assert isinstance(site.failure, Declined)
+    assert site.ready is None  # nothing was prepared, so nothing was computed
+
+
+def test_what_a_coordinator_says_of_exposure_is_not_believed(tmp_path: Path) -> None:
+    site, _ = bounded(tmp_path, "client")
+    claimed = {"exposes": {"sample_loss": "model"}, "exposed": {"sample_loss": "model"}}
+    assert site.answer(hello("fedgr") | claimed, {})[0]["declined"] is True
+    lied = hello("fedgr")
+    lied["experiment"]["method"] |= claimed
+    assert "error" in site.answer(lied, {})[0]
+
+
+def test_a_key_of_higher_exposure_does_not_leave_whatever_was_agreed(real: Any, monkeypatch: Any) -> None:
+    site, facts, weights, _ = real
+    honest = FedAvg.train
+
+    def train(self: FedAvg, client: Any, got: Payload) -> Payload:
+        monkeypatch.setattr(FedAvg, "exposed", lambda self: {**self.exposes, "losses": "sample"})
+        return honest(self, client, got) | {"losses": torch.zeros(60)}
+
+    monkeypatch.setattr(FedAvg, "train", train)
+    said, sent = site.answer(facts, weights)
+    assert sent == {}
+    assert "method 'fedavg' sends 'losses' (about single samples)" in said["error"]
+    assert isinstance(site.failure, Declined)
+
+
+def test_a_coordinator_that_does_not_say_its_method_is_refused(tmp_path: Path) -> None:
+    site, _ = bounded(tmp_path, "client")
+    spoken = hello("fedavg")
+    for missing in ("experiment", "fedwinnow"):
+        said, _ = site.answer({key: value for key, value in spoken.items() if key != missing}, {})
+        assert "samples" not in said
+        assert site.failure is not None
+
+
+def test_a_simulation_has_no_bound_because_its_samples_are_the_coordinators_too(tmp_path: Path) -> None:
+    Scene.make("digits:train=60", clients=2).save(tmp_path / "scene")
+    site = Site("a", SceneShare(tmp_path / "scene", (0, 1), "cpu"), tmp_path / "site", print)
+    assert "error" not in site.answer(hello("fedgr") | {"task": None}, {})[0]

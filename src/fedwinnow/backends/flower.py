@@ -16,7 +16,8 @@ from fedwinnow.backends.flower_records import from_records, to_records
 from fedwinnow.errors import DataError
 from fedwinnow.federation.host import Answer, Host, Task
 from fedwinnow.federation.payload import Payload
-from fedwinnow.network.site import NOTES, REPLY
+from fedwinnow.network.site import MEMORY_FILE, NOTES, REPLY
+from fedwinnow.network.words import one_line
 
 AHEAD = 2  # messages under way per node: the next one is there when a site ends the one before
 SOON = 0.02  # seconds until a part of a message that is not there yet is looked for again
@@ -24,8 +25,12 @@ SHORTEST, LONGEST = 0.05, 1.0  # seconds between two looks for a message
 PATIENCE_FOR_HELLO = 60.0  # seconds
 ASKED_AGAIN = 3.0  # seconds until a site that cannot take part is asked again
 
+MOST_COUNTED = 10**15  # samples that a site computed with: above that a claim is a mistake
+LONGEST_NAME = 60  # letters of a site's name
+
 Packed = dict[int, tuple[Tensor, Array]]
 Unfit = Callable[[dict[str, Any]], str | None]  # why a site that says this of itself cannot take part
+Names = Callable[[int], str | None]  # the name that a node's key belongs to
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,24 +106,33 @@ def post(
 
 def reason_of(message: Message) -> str:
     """What Flower says about a message that has no reply."""
-    return f"the site was lost ({message.error.reason or message.error.code})"
+    return f"the site was lost ({one_line(message.error.reason, 120) or message.error.code})"
 
 
 class Roster:
-    """Which sites are there, and where each client lives."""
+    """Which sites are there, and where each client lives.
+
+    Where there are keys, a site is its key, whatever it says of itself. Only in a simulation, whose samples are no
+    site's own, does a site say which clients it carries; once the run has begun, they stay with it.
+    """
 
     def __init__(
-        self,
-        grid: Grid,
-        hello: dict[str, Any],
-        unfit: Unfit,
-        names: Callable[[int], str | None],
-        say: Callable[[str], None],
+        self, grid: Grid, hello: dict[str, Any], unfit: Unfit, names: Names | None, say: Callable[[str], None]
     ) -> None:
         self.grid, self.hello, self.unfit, self.names, self.say = grid, hello, unfit, names, say
+        self.simulated = hello["task"] is None  # a coordinator that has a task has no scene
         self.members: tuple[str, ...] | None = None  # the only names that a run has room for, once it has begun
+        self.owners: dict[int, str] | None = None  # client -> the site that carries it, once a simulation has begun
         self.known: dict[int, dict[str, Any]] = {}  # node -> what it said of itself
         self.refused: dict[int, tuple[str, float]] = {}  # who and why, and when it may be asked again
+        self.declined: dict[int, str] = {}  # node -> the name of a site that does not want to take part
+
+    def begin(self, site_names: tuple[str, ...]) -> None:
+        """From now on nobody takes the place of another: a site is a member by its name, a client stays at its site."""
+        if self.simulated:
+            self.owners = {client: self.known[node]["site"] for client, node in self.places(site_names).items()}
+        else:
+            self.members = site_names
 
     def refresh(self) -> None:
         """Ask new nodes who they are; who left may come back with other data, who was refused may be right by now."""
@@ -144,16 +158,19 @@ class Roster:
             facts, _ = from_records(content)
         except DataError as problem:
             facts = {"error": str(problem)}
-        name = self.names(node) or str(facts.get("site", node))
-        reason = str(facts["error"]) if "error" in facts else self.conflict(name, facts) or self.unfit(facts)
+        name = self.name_of(node, facts)
         before, _ = self.refused.pop(node, ("", 0.0))
+        self.declined.pop(node, None)
+        reason = self.problem_with(name, facts)
         if reason is None:
-            self.known[node] = facts | {"site": name}
+            self.known[node] = {"site": name, **{key: facts[key] for key in ("samples", "clients") if key in facts}}
             if self.members is None or name in self.members:
                 self.say(f"site {name} is there")
                 return None
             reason = "the run began without it and has no room for more sites"
-        text = f"site {name} cannot take part: {reason}"
+        elif "error" in facts and facts.get("declined") is True:
+            self.declined[node] = name or str(node)
+        text = f"site {name or node} cannot take part: {reason}"
         if node not in self.known:
             self.refused[node] = text, time.monotonic() + ASKED_AGAIN
         if text == before:
@@ -161,27 +178,53 @@ class Roster:
         self.say(text)
         return None if "error" in facts else reason
 
+    def name_of(self, node: int, facts: dict[str, Any]) -> str | None:
+        """The name of the node's key, None for a key that is no site's; without keys a site's own word."""
+        if self.names is not None:
+            return self.names(node)
+        return one_line(facts.get("site", ""), LONGEST_NAME) or str(node)
+
+    def problem_with(self, name: str | None, facts: dict[str, Any]) -> str | None:
+        """Why a node cannot take part, in words that may be printed."""
+        if name is None:
+            return "its key is that of no site"
+        reason = facts["error"] if "error" in facts else self.conflict(name, facts) or self.unfit(facts)
+        return None if reason is None else one_line(reason)
+
     def conflict(self, name: str, claim: dict[str, Any]) -> str | None:
         """Why a newcomer cannot be told apart from a site that is there."""
-        numbers = claim.get("clients")
-        if numbers is not None and not (isinstance(numbers, list) and all(isinstance(one, int) for one in numbers)):
-            return f"it says that it has the clients {str(numbers)[:80]}; allowed: a list of numbers"
         for facts in self.known.values():
             if facts["site"] == name:
                 return "a site of this name is there already (join --name), or its last visit has not ended yet"
-            if both := set(numbers or ()) & set(facts.get("clients") or ()):
+        if self.simulated:
+            return self.conflict_of_clients(name, claim.get("clients"))
+        if "clients" in claim:
+            return "it says which clients it has, but in this run every site is one client, by its name"
+        return None
+
+    def conflict_of_clients(self, name: str, numbers: Any) -> str | None:
+        """Why a site of a simulation cannot carry the clients that it says it has."""
+        if numbers is None:
+            return None  # `unfit` says so
+        if not isinstance(numbers, list) or not all(type(one) is int for one in numbers):
+            return f"it says that it has the clients {str(numbers)[:80]}; allowed: a list of numbers"
+        for facts in self.known.values():
+            if both := set(numbers) & set(facts.get("clients") or ()):
                 where = f"client {min(both)} is at site {facts['site']} already"
                 return f"{where}; allowed: every client at one site (join --clients)"
+        if self.owners is not None and (others := [one for one in numbers if self.owners.get(one) != name]):
+            owner = self.owners.get(others[0])
+            return f"client {others[0]} belongs to {'no site' if owner is None else f'site {owner}'} in this run"
         return None
 
     def places(self, site_names: tuple[str, ...]) -> dict[int, int]:
         """The node of every client: sites with their own data are numbered by name, others say which they have."""
         found: dict[int, int] = {}
         for node, facts in self.known.items():
-            numbers = facts.get("clients")
-            if numbers is None:
-                numbers = [site_names.index(facts["site"])] if facts["site"] in site_names else []
-            found |= dict.fromkeys(numbers, node)
+            if self.simulated:
+                found |= dict.fromkeys(facts.get("clients") or (), node)
+            elif facts["site"] in site_names:
+                found[site_names.index(facts["site"])] = node
         return found
 
 
@@ -256,20 +299,28 @@ def answer_of(client: int, outcome: RecordDict | Lost) -> Answer:
     try:
         facts, payload = from_records(outcome)
     except DataError as problem:
-        return Answer(client, error=str(problem))
+        return Answer(client, error=one_line(problem))
     if "error" in facts:
-        return Answer(client, error=str(facts["error"]))
+        return Answer(client, error=one_line(facts["error"]) or "it failed and does not say why")
     memory = facts.get("memory")
+    if memory is not None and not names_memory(memory, client):
+        return Answer(client, error=f"it names the memory {one_line(memory, 80)!r}, which is none of client {client}")
     return Answer(
         client=client,
         reply={key.removeprefix(REPLY): value for key, value in payload.items() if key.startswith(REPLY)},
-        memory=memory if isinstance(memory, str) else None,
+        memory=memory,
         notes={key.removeprefix(NOTES): value for key, value in payload.items() if key.startswith(NOTES)},
         forward_samples=whole(facts.get("forward_samples")),
         backward_samples=whole(facts.get("backward_samples")),
     )
 
 
+def names_memory(name: Any, client: int) -> bool:
+    """Whether this is the name of a version of a client's memory."""
+    found = MEMORY_FILE.fullmatch(name) if isinstance(name, str) else None
+    return found is not None and int(found[1]) == client
+
+
 def whole(value: Any) -> int:
     """A count; nothing where a site sends something else."""
-    return value if isinstance(value, int) and value >= 0 else 0
+    return value if type(value) is int and 0 <= value < MOST_COUNTED else 0

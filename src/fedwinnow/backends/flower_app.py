@@ -1,7 +1,8 @@
 """The Flower app: the same run on a Flower federation that people already have, started with `flwr run`.
 
 The run config of the server names `config` (a TOML file as for `fedwinnow run`), `out` and `sites`; the node config of
-each site names `data`, or `scene` and `clients`, and `folder`. Everything here is Flower's public interface.
+each site names `data`, or `scene` and `clients`, and `folder`; `allow-exposure` bounds what others may learn, as in
+`join`. Everything here is Flower's public interface.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fedwinnow.backends.flower_run import Terms, coordinate
 from fedwinnow.commands.serve import Serve
 from fedwinnow.config import find_config, read_config
 from fedwinnow.errors import UsageError
+from fedwinnow.network.exposure import level_of
 from fedwinnow.network.holdings import holding_of
 from fedwinnow.network.site import Site
 
@@ -54,8 +56,8 @@ def number(kind: type[Number], key: str, text: str) -> Number:
 @client_app.train()
 def train(message: Message, context: Context) -> Message:
     """Answer one message for the clients that the node config names."""
-    node = context.node_config
-    site = site_of(*(str(node.get(key, "")) for key in ("data", "scene", "clients", "name", "folder")), context.node_id)
+    keys = ("data", "scene", "clients", "name", "folder", "allow-exposure")
+    site = site_of(*(str(context.node_config.get(key, "")) for key in keys), context.node_id)
     reply = answered(site, message)
     if site.failure is not None:
         print(f"error: {site.failure}")  # into Flower's log: this process is not ours to end
@@ -63,8 +65,11 @@ def train(message: Message, context: Context) -> Message:
 
 
 @functools.lru_cache(maxsize=4)
-def site_of(data: str, scene: str, clients: str, name: str, folder: str, node: int) -> Site:
+def site_of(data: str, scene: str, clients: str, name: str, folder: str, allowed: str, node: int) -> Site:
     """The site of a node, kept where Flower keeps the process."""
+    if allowed and scene:
+        raise UsageError(f"the node config has allow-exposure = {allowed!r} with a scene; allowed: with data.")
     holding = holding_of(data or None, Path(scene) if scene else None, clients or None, None)
     named = name or f"node-{node}"
-    return Site(named, holding, Path(folder or f"sites/{named}"), print)
+    bound = level_of(allowed, "the node config: allow-exposure")
+    return Site(named, holding, Path(folder or f"sites/{named}"), print, bound)

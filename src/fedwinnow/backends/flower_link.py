@@ -18,6 +18,7 @@ from typing import Any
 
 import uvicorn
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from fastapi import HTTPException
 from flwr.common.constant import HEARTBEAT_MIN_INTERVAL, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID
 from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.inflatable.inflatable_utils import pull_objects
@@ -28,6 +29,7 @@ from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
 from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin
 from flwr.superlink.grid import HttpGrid, http_grid
 from flwr.superlink.main import create_app
+from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.superlink.servicer.runtime import runtime_handlers as link_handlers
 
 from fedwinnow.backends.flower import SOON
@@ -36,6 +38,7 @@ from fedwinnow.network.keys import ServerFiles
 
 MOST_SAID = 100  # different things about strangers: nobody from outside can fill a log
 CLOSING = 5.0  # seconds for the link to close
+take_replies = fleet_handlers.push_messages
 
 
 class FleetOnly:
@@ -84,6 +87,7 @@ class Link:
         # By default it looks again after a whole second, and waits two hours for a site that dies while it sends.
         patient = functools.partial(pull_objects, initial_backoff=SOON, backoff_cap=1, max_time=timeout)
         http_grid.pull_objects = patient  # type: ignore[attr-defined]
+        fleet_handlers.push_messages = take_own_replies
         self.say, self.stop = say, threading.Event()
         self.names: dict[int, str] = {}
         self.said: set[str] = set()
@@ -91,7 +95,10 @@ class Link:
         self.state = self.app.state.linkstate_factory.state()
         for name, key in (files.site_keys() if files else {}).items():
             public = public_key(key, f"sites/{name}.pub")
-            node = self.state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public, HEARTBEAT_MIN_INTERVAL)
+            try:
+                node = self.state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public, HEARTBEAT_MIN_INTERVAL)
+            except ValueError:
+                raise DataError(f"--tls: sites/{name}.pub is the key of another site too; give each its own.") from None
             self.names[node] = name
         self.server = self.started(host, port, files)
         self.grid = self.open_grid()
@@ -157,7 +164,7 @@ class Link:
             self.state.acknowledge_task_heartbeat(task)
 
     def name_of(self, node: int) -> str | None:
-        """The name that belongs to a node's key; None where there are no keys."""
+        """The name that belongs to a node's key; None for a key that is that of no site."""
         return self.names.get(node)
 
     def close(self) -> None:
@@ -165,6 +172,13 @@ class Link:
         self.stop.set()
         self.server.should_exit = True
         self.thread.join(CLOSING)
+
+
+def take_own_replies(request: Any, state: Any) -> Any:
+    """Flower looks at whose key signed a request, but not at whether the replies in it are that site's own."""
+    if any(message.metadata.src_node_id != request.node.node_id for message in request.messages_list):
+        raise HTTPException(403, "a reply in the name of another site")
+    return take_replies(request, state)
 
 
 def run_quietly(server: uvicorn.Server) -> None:

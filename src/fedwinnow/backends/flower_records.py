@@ -12,12 +12,14 @@ from torch import Tensor
 
 from fedwinnow.errors import DataError
 from fedwinnow.federation.payload import Payload
+from fedwinnow.network.words import one_line
 
 if TYPE_CHECKING:
     from fedwinnow.network.site import Site
 
 RAW = "fedwinnow.raw"  # how Flower is told that an array is its bytes as they lie in memory
 ARRAYS, FACTS = "payload", "facts"
+LONGEST_NAME = 100  # letters in the name of a tensor
 
 KINDS = {
     str(kind).removeprefix("torch."): kind
@@ -52,6 +54,11 @@ def from_records(content: RecordDict) -> tuple[dict[str, Any], Payload]:
         raise DataError(f"the facts of a message cannot be read ({problem!r}).") from None
     if not isinstance(found, dict):
         raise DataError("the facts of a message are not a table.")
+    if strange := [key for key in arrays if key != one_line(key, LONGEST_NAME)]:
+        raise DataError(
+            f"a tensor has the name {one_line(strange[0], LONGEST_NAME)!r}; allowed: at most {LONGEST_NAME} letters, "
+            f"without control characters."
+        )
     return found, {key: from_array(key, array) for key, array in arrays.items()}
 
 
@@ -60,8 +67,9 @@ def answered(site: Site, message: Message) -> Message:
     try:
         facts, payload = from_records(message.content)
     except DataError as problem:
-        return Message(to_records({"error": str(problem)}, {}, {}), reply_to=message)
-    said, sent = site.answer(facts, payload)
+        said, sent = site.failed({}, problem)
+    else:
+        said, sent = site.answer(facts, payload)
     return Message(to_records(said, sent, {}), reply_to=message)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from fedwinnow.backends.flower import Flower, Roster, Unfit
+from fedwinnow.backends.flower import Flower, Names, Roster, Unfit
 from fedwinnow.data.load import load
 from fedwinnow.errors import RunError, UsageError
 from fedwinnow.experiment.play import Manner, Player, Watcher
@@ -18,7 +19,7 @@ from fedwinnow.experiment.prepare import Stage, prepare
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import config_of
 from fedwinnow.federation.host import Host
-from fedwinnow.network.agreement import describe_run, task_of
+from fedwinnow.network.agreement import describe_run, hello_of
 from fedwinnow.network.real_sites import real_stage, task_data
 from fedwinnow.store import RunFolder
 
@@ -34,7 +35,10 @@ class Terms:
     timeout: float = 600.0  # seconds for a site to answer one question
     patience: float = 3600.0  # seconds to wait for the sites
     say: Callable[[str], None] = print
-    names: Callable[[int], str | None] = lambda node: None  # the name that a node's key belongs to
+    names: Names | None = None  # the name that a node's key belongs to; None where there are no keys
+    quorum: float = (
+        1.0  # the share of the sites without which a run does not begin, where some do not want to take part
+    )
 
     def __post_init__(self) -> None:
         for flag, value in (("sites", self.sites), ("timeout", self.timeout), ("patience", self.patience)):
@@ -61,16 +65,18 @@ def coordinate(
     with folder.locked():
         if not manner.resume and (out / "config.toml").exists():  # `check` would say it when all have come
             raise UsageError(f"--out {out} already holds a run. Add --resume to continue it, or choose another folder.")
+        if manner.faults.on_client_error == "drop":
+            terms = dataclasses.replace(terms, quorum=manner.faults.quorum)
         if experiment.scene is not None:
             stage = prepare(experiment)
-            roster = gather(grid, {"kind": "hello", "task": None}, other_scene(stage), terms)
+            roster = gather(grid, hello_of(stage, simulated=True), other_scene(stage), terms)
             check_shares(roster, stage)
         else:
             own = task_data(load(experiment.data))
-            real_stage(experiment, own, {"anybody": 1})  # what is wrong with the method or the model, as early
-            roster = gather(grid, {"kind": "hello", "task": task_of(own)}, no_samples, terms)
+            early = real_stage(experiment, own, {"anybody": 1})  # what is wrong with the method or model is said now
+            roster = gather(grid, hello_of(early, simulated=False), no_samples, terms)
             stage = real_stage(experiment, own, {facts["site"]: facts["samples"] for facts in roster.known.values()})
-            roster.members = stage.site_names
+        roster.begin(stage.site_names)
         return play_over(roster, stage, folder, manner, terms, watchers)
 
 
@@ -84,7 +90,7 @@ def gather(grid: Grid, hello: dict[str, Any], unfit: Unfit, terms: Terms) -> Ros
         if len(there) != shown:
             terms.say(f"{len(there)} of {terms.sites} sites are there: {', '.join(there) or 'none yet'}")
             shown = len(there)
-        if len(there) >= terms.sites:
+        if len(there) >= terms.sites or goes_on_without(roster, terms):
             return roster
         if time.monotonic() > until:
             why = "".join(f" The {text}." for text, _ in roster.refused.values())
@@ -92,10 +98,23 @@ def gather(grid: Grid, hello: dict[str, Any], unfit: Unfit, terms: Terms) -> Ros
         time.sleep(LOOK)
 
 
+def goes_on_without(roster: Roster, terms: Terms) -> bool:
+    """Whether all who were waited for have come or do not want to take part, and those who came are enough."""
+    absent = sorted(set(roster.declined.values()) - {facts["site"] for facts in roster.known.values()})
+    came, needed = len(roster.known), max(1, math.ceil(terms.quorum * terms.sites - 1e-9))
+    if not absent or came + len(absent) < terms.sites:
+        return False
+    why = "".join(f" The {text}" for text, _ in roster.refused.values())
+    if came < needed:
+        raise RunError(f"only {came} of {terms.sites} sites take part; the quorum is {needed}.{why}")
+    terms.say(f"the run begins without {', '.join(absent)}")
+    return True
+
+
 def no_samples(facts: dict[str, Any]) -> str | None:
     """Why a real site cannot take part: what it says of its samples cannot be so."""
     samples = facts.get("samples")
-    if isinstance(samples, int) and 0 < samples < LARGEST:
+    if type(samples) is int and 0 < samples < LARGEST:
         return None
     return f"it says that it has {str(samples)[:80]} samples; allowed: a number from 1 to {LARGEST - 1}"
 

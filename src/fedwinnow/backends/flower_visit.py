@@ -48,6 +48,7 @@ from fedwinnow.backends.flower_records import answered
 from fedwinnow.errors import DataError, RunError, UsageError
 from fedwinnow.network.keys import SiteFiles
 from fedwinnow.network.site import Site
+from fedwinnow.network.words import one_line
 
 
 class Away(Exception):
@@ -78,13 +79,10 @@ class Visit:
             return getattr(self.client, method)(request)
         except httpx.TransportError as problem:
             if "certificate" in str(problem).lower():
-                raise UsageError(
-                    f"--tls: the certificate of {self.server} is not signed by this site's ca.crt, or not for this "
-                    f"name ({problem}). Use the folder that the coordinator made, and the name it was made for."
-                ) from None
+                raise UsageError(distrust(self.server, one_line(problem))) from None
             reached = self.unknown and not isinstance(problem, httpx.ConnectError)
             hint = "; a coordinator with --tls does not understand plain text" if reached else ""
-            raise Away(f"no answer from {self.server} ({str(problem) or type(problem).__name__}){hint}") from None
+            raise Away(f"no answer from {self.server} ({one_line(problem) or type(problem).__name__}){hint}") from None
         except (httpx.InvalidURL, UnicodeError) as problem:
             raise UsageError(f"--server {self.server} was given, which cannot be a name ({problem}).") from None
         except httpx.HTTPStatusError as problem:
@@ -156,9 +154,23 @@ def load_pair(files: SiteFiles | None) -> tuple[Any, Any]:
     return private, private.public_key()
 
 
+def distrust(server: str, problem: str) -> str:
+    """Why a certificate is not believed, by what OpenSSL says."""
+    if "expired" in problem or "not yet valid" in problem:
+        when = "has expired" if "expired" in problem else "is not valid yet"
+        return (
+            f"--tls: the certificate of {server} {when} ({problem}). Look at the clock of this machine; if that is "
+            f"right, the coordinator needs a new certificate."
+        )
+    return (
+        f"--tls: the certificate of {server} is not signed by this site's ca.crt, or not for this name ({problem}). "
+        f"Use the folder that the coordinator made, and the name it was made for."
+    )
+
+
 def refusal(response: httpx.Response) -> str:
     """What a status of the coordinator's means."""
-    text = response.text[:200]
+    text = one_line(response.text, 200)
     if "2004" in text:
         return "the coordinator does not know this site's key, or still waits for an earlier start of this site"
     if "2001" in text:

@@ -6,6 +6,7 @@ import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fedwinnow.commands.common import Flags
 from fedwinnow.commands.network import refuse_unless_protected, tell
@@ -36,6 +37,10 @@ class Join(Flags):
     """The site's name; none: that of its --tls folder, or of this machine. With keys, the key decides."""
     out: Path | None = None
     """The site's folder; none: sites/<name>."""
+    allow_exposure: Literal["model", "client", "sample"] | None = None
+    """With --data: the most that others may learn of: the model, the site as a whole (client), or single samples.
+
+    A method that sends more is refused. none: client."""
     device: str | None = None
     """cpu, cuda, cuda:1, mps; none: the best there is."""
     patience: float = 600.0
@@ -45,6 +50,7 @@ class Join(Flags):
 
     def run(self) -> int:
         """Answer until the run is over."""
+        from fedwinnow.network.exposure import USUAL
         from fedwinnow.network.holdings import holding_of
         from fedwinnow.network.keys import SiteFiles
         from fedwinnow.network.quiet import prepare
@@ -60,7 +66,7 @@ class Join(Flags):
         holding = holding_of(self.data, self.scene, self.clients, self.device)
         folder = self.out or Path("sites") / name
         with RunFolder(folder).locked():
-            site = Site(name, holding, folder, self.say)
+            site = Site(name, holding, folder, self.say, self.allow_exposure or USUAL)
             try:
                 flower_visit.join(site, self.server, files, self.patience, self.heartbeat)
             except KeyboardInterrupt:
@@ -84,6 +90,11 @@ class Join(Flags):
             raise UsageError(f"--heartbeat {self.heartbeat:g} was given; allowed: 10 to 1800 seconds.")
         if not self.patience >= 0:
             raise UsageError(f"--patience {self.patience:g} was given; allowed: 0 seconds or more.")
+        if self.allow_exposure is not None and self.scene is not None:
+            raise UsageError(
+                f"--allow-exposure {self.allow_exposure} was given with --scene; allowed: with --data. The samples of "
+                f"a scene are those of its coordinator too."
+            )
         refuse_unless_protected(self.tls, self.insecure, self.say)
 
     def say(self, text: str) -> None:

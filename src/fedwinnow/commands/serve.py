@@ -92,7 +92,8 @@ class Serve(Run):
         """The run itself."""
         from fedwinnow.backends.flower_run import Terms, coordinate
 
-        terms = Terms(self.sites, self.timeout, self.patience, self.say, link.name_of)
+        names = None if self.tls is None else link.name_of
+        terms = Terms(self.sites, self.timeout, self.patience, self.say, names)
         return self.carried_out(
             lambda experiment, folder, manner, watchers: coordinate(
                 link.grid, experiment, folder, manner, terms, watchers

@@ -82,6 +82,10 @@ class Method(Part):
         """What a run must provide, with these options: `needs`, unless an option asks for more."""
         return self.needs
 
+    def exposed(self) -> dict[str, Exposure]:
+        """What a client may send with these options: `exposes`, unless an option keeps something on the site."""
+        return dict(self.exposes)
+
     # --- the server's half -----------------------------------------------------------------------------------------
 
     def start(self, server: Server) -> None:

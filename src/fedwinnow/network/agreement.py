@@ -13,6 +13,8 @@ from fedwinnow.experiment.prepare import Stage
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import config_of
 from fedwinnow.models.shape import Shape
+from fedwinnow.network.travelling import refuse_files, without_files
+from fedwinnow.network.words import for_others, one_line
 from fedwinnow.version import __version__
 
 OF_THE_SCENE = ("data", "clients", "partition", "noise", "scene")  # settings that say what sites hold: they know it
@@ -21,13 +23,31 @@ FREE = ("rounds",)  # may be raised when a run is continued, and it stays the sa
 
 def describe_run(stage: Stage, *, simulated: bool) -> dict[str, Any]:
     """Everything a site needs to answer; `simulated` says that the sites hold parts of one scene."""
-    config = {key: value for key, value in config_of(stage).items() if key not in OF_THE_SCENE}
     return {
         "fedwinnow": __version__,
-        "experiment": config,
+        "experiment": settings_of(stage),
         "scene": stage.scene.hash if simulated else None,
         "clients": stage.sites.holdings.clients,
         "task": task_of(stage.scene.dataset),
+    }
+
+
+def settings_of(stage: Stage) -> dict[str, Any]:
+    """The settings that travel: none of them may name a file, which is said here before it is said at every site."""
+    settings = {key: value for key, value in config_of(stage).items() if key not in OF_THE_SCENE}
+    if "model" in settings and not stage.method.own_models:
+        settings["model"] = without_files(settings["model"])
+    refuse_files(settings)
+    return settings
+
+
+def hello_of(stage: Stage, *, simulated: bool) -> dict[str, Any]:
+    """The first words to a site: what is to be run, before anything is computed; no task where there is a scene."""
+    return {
+        "kind": "hello",
+        "fedwinnow": __version__,
+        "experiment": settings_of(stage),
+        "task": None if simulated else task_of(stage.scene.dataset),
     }
 
 
@@ -55,32 +75,23 @@ def experiment_of(run: dict[str, Any], **more: Any) -> Experiment:
     check_version(run.get("fedwinnow"))
     settings = run.get("experiment")
     if not isinstance(settings, dict):
-        raise DataError("the coordinator sent no settings of a run.")
-    for text in texts_in(settings):
-        if ".py" in text or "/" in text or "\\" in text:
-            raise UsageError(
-                f"the coordinator asks for {text!r}, a file. A site runs no code that others name; install the method "
-                f"or model as a package on every machine (docs/own-method.md) and give its name."
-            )
-    try:
-        return Experiment(**settings, **more)
-    except TypeError as problem:
-        raise DataError(f"the coordinator sent settings that are not known here ({problem}).") from None
-
-
-def texts_in(value: Any) -> list[str]:
-    """All texts in a table, however deep."""
-    if isinstance(value, str):
-        return [value]
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [text for one in inner for text in texts_in(one)]
+        raise for_others(DataError("the coordinator sent no settings of a run."))
+    known = {field.name for field in dataclasses.fields(Experiment)} - {*OF_THE_SCENE}
+    if strange := [name for name in settings if name not in known]:
+        raise for_others(
+            DataError(f"the coordinator sent the setting '{one_line(strange[0], 80)}', which no site takes.")
+        )
+    refuse_files(settings)
+    return Experiment(**settings, **more)
 
 
 def check_version(theirs: Any) -> None:
     """Both sides must compute alike, so they must have the same version up to the last figure."""
     ours = __version__.split(".")[:2]
     if str(theirs).split(".")[:2] != ours:
-        raise UsageError(
-            f"the coordinator has fedwinnow {theirs}, this site {__version__}; allowed: the same first two figures. "
-            f"Install the same version on both."
+        raise for_others(
+            UsageError(
+                f"the coordinator has fedwinnow {one_line(theirs, 40)}, this site {__version__}; allowed: the same "
+                f"first two figures. Install the same version on both."
+            )
         )

@@ -19,8 +19,11 @@ from fedwinnow.federation.memory import Memory
 from fedwinnow.methods.find import find_method
 from fedwinnow.models.shape import Shape
 from fedwinnow.network.agreement import experiment_of
+from fedwinnow.network.words import for_others, one_line
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import Scene
+
+MOST_OF_CLASS = 200  # letters
 
 
 @dataclasses.dataclass
@@ -45,7 +48,9 @@ class SceneShare:
     def introduction(self, task: dict[str, Any] | None) -> dict[str, Any]:
         """Which clients are here, and of which scene; a coordinator that has a task has no scene."""
         if task is not None:
-            raise UsageError("the coordinator has --data, this site --scene. Join with --data, or serve with --scene.")
+            raise for_others(
+                UsageError("the coordinator has --data, this site --scene. Join with --data, or serve with --scene.")
+            )
         return {"clients": list(self.numbers), "scene": self.scene.hash}
 
     def clients(self, run: dict[str, Any], number: int | None) -> tuple[int, ...]:
@@ -55,9 +60,11 @@ class SceneShare:
     def host(self, run: dict[str, Any], number: int | None, memory: Memory) -> Host:
         """The host that a simulation on one machine would have."""
         if run.get("scene") != self.scene.hash:
-            raise DataError(
-                f"this site has the scene {self.scene.hash[:12]}, the coordinator {str(run.get('scene'))[:12]}. "
-                f"Copy the coordinator's scene folder."
+            raise for_others(
+                DataError(
+                    f"this site has the scene {self.scene.hash[:12]}, the coordinator {str(run.get('scene'))[:12]}. "
+                    f"Copy the coordinator's scene folder."
+                )
             )
         stage: Stage = prepare(experiment_of(run, scene=self.folder), self.scene)
         device = choose_device(self.device, mixed_precision=stage.experiment.mixed_precision)
@@ -79,7 +86,9 @@ class OwnData:
     def introduction(self, task: dict[str, Any] | None) -> dict[str, Any]:
         """How many samples there are; the data is compared with the coordinator's task first."""
         if task is None:
-            raise UsageError("the coordinator has --scene, this site --data. Join with --scene, or serve with --data.")
+            raise for_others(
+                UsageError("the coordinator has --scene, this site --data. Join with --scene, or serve with --data.")
+            )
         self.labels(task)
         return {"samples": len(self.dataset.train)}
 
@@ -108,18 +117,35 @@ class OwnData:
         return Host(sites, sites, {}, find_method(experiment.method), setup, memory)
 
     def labels(self, task: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The labels as numbers of the coordinator's classes; what does not agree is named."""
+        """The labels as numbers of the coordinator's classes; what does not agree is named, a class only to its people.
+
+        A class is a cell of the site's table: with the wrong column as the label it may be anything.
+        """
         ours, theirs = self.dataset.class_names, [str(name) for name in task["class_names"]]
+        if odd := [name for name in theirs if name not in ours and name != one_line(name, MOST_OF_CLASS)]:
+            raise for_others(
+                DataError(
+                    f"the coordinator has the class {one_line(odd[0], 80)!r}; allowed: at most {MOST_OF_CLASS} "
+                    f"letters, without control characters or blanks at the ends."
+                )
+            )
         if strange := [name for name in ours if name not in theirs]:
-            raise DataError(
-                f"the data here has the class {strange[0]!r}, which is not among the coordinator's: "
-                f"{', '.join(theirs)}. Correct the labels, or agree on the classes."
+            raise for_others(
+                DataError(
+                    f"the data here has the class {strange[0]!r}, which is not among the coordinator's: "
+                    f"{', '.join(theirs)}. Correct the labels, or agree on the classes."
+                ),
+                f"its data has {len(strange)} of {len(ours)} classes that are not among the coordinator's; its own "
+                f"terminal names the first",
             )
         own, agreed = Shape.of(self.dataset), Shape.from_table(task["shape"])
         if (own.kind, own.sample_shape, own.vocabulary) != (agreed.kind, agreed.sample_shape, agreed.vocabulary):
-            raise DataError(
-                f"the samples here are {own.kind} of the shape {own.sample_shape}, the coordinator's are {agreed.kind} "
-                f"of the shape {agreed.sample_shape}. For tables, use the coordinator's schema (schema=FILE)."
+            raise for_others(
+                DataError(
+                    f"the samples here are {own.kind} of the shape {own.sample_shape}, the coordinator's are "
+                    f"{agreed.kind} of the shape {agreed.sample_shape}. For tables, use the coordinator's schema "
+                    f"(schema=FILE)."
+                )
             )
         number = np.array([theirs.index(name) for name in ours], np.int64)
         return number[self.dataset.train.labels]

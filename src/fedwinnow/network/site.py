@@ -14,12 +14,16 @@ from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError
 from fedwinnow.federation.host import Answer, Host, Task
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method
-from fedwinnow.federation.payload import Payload, problem_with
-from fedwinnow.network.agreement import identity
+from fedwinnow.federation.payload import Exposure, Payload, problem_with
+from fedwinnow.methods.find import find_method
+from fedwinnow.network.agreement import experiment_of, identity
+from fedwinnow.network.exposure import USUAL, Declined, refuse_beyond
+from fedwinnow.network.words import for_others, harmless, one_line
 
 REPLY, NOTES = "reply.", "notes."
-MOST_TOLD = 500  # letters of what a coordinator says that a site repeats to its people
-MEMORY_FILE = re.compile(r"(\d{6,})-(\d+)-(\d+)\.safetensors")
+MEMORY_FILE = re.compile(r"(\d{6,10})-(\d{1,10})-(\d{1,10})\.safetensors")
+BOOKED = ("kind", "ask", "round", "exchange")  # what the ledger has of a question
+NOT_WRITTEN = "it could not write its ledger, so it sent nothing"
 Letter = tuple[dict[str, Any], Payload]  # facts and tensors: what a message carries
 
 
@@ -44,41 +48,73 @@ class Holding(Protocol):
 class Site:
     """The site's half of a run, whatever carries the messages."""
 
-    def __init__(self, name: str, holding: Holding, folder: Path, say: Callable[[str], None]) -> None:
-        self.name, self.holding, self.folder, self.say = name, holding, folder, say
+    def __init__(
+        self, name: str, holding: Holding, folder: Path, say: Callable[[str], None], allowed: Exposure = USUAL
+    ) -> None:
+        self.name, self.holding, self.folder, self.tell = name, holding, folder, say
+        self.allowed: Exposure = "sample" if holding.simulated else allowed  # a scene is the coordinator's as well
         self.ready: tuple[str, Host] | None = None  # the host of the last run that was asked about
         self.finished = False
         self.failure: FedwinnowError | None = None  # why it cannot take part, or not come to an end
 
+    def say(self, text: str) -> None:
+        """A line for the people here; it may repeat what the coordinator sent."""
+        self.tell(harmless(text))
+
     def answer(self, facts: dict[str, Any], payload: Payload) -> Letter:
-        """Answer one message; whatever goes wrong is an answer too, without a word about samples."""
+        """Answer one message; whatever goes wrong is an answer too, without a word about samples or files."""
         try:
             kind = facts.get("kind")
             if kind == "hello":
-                self.failure = None
-                said = {"site": self.name, **self.holding.introduction(facts.get("task"))}
-                return self.booked(facts, said, {})
+                return self.introduced(facts)
             if kind == "ask":
                 return self.ask(facts, payload)
             if kind == "finish":
                 return self.finish(facts, payload)
             if kind == "refused":
-                self.say(f"the coordinator cannot use this site: {str(facts.get('reason'))[:MOST_TOLD]}")
+                self.say(f"the coordinator cannot use this site: {one_line(facts.get('reason'))}")
                 return self.booked(facts, {"site": self.name}, {})
-            raise DataError(f"the coordinator sent a message of the kind {kind!r}, which is not known here.")
+            raise for_others(DataError("the coordinator sent a message of a kind that is not known here."))
         except FedwinnowError as problem:
-            self.take_note(facts, problem)
-            return {"error": str(problem)}, {}
+            return self.failed(facts, problem)
         except Exception as problem:
-            self.take_note(facts, RunError(f"{type(problem).__name__}: {problem}"))
-            return {"error": f"{type(problem).__name__} (the site's own log says more)"}, {}
+            return self.failed(facts, unexpected(problem))
+
+    def failed(self, facts: dict[str, Any], problem: FedwinnowError) -> Letter:
+        """An error as an answer: people here read all of it, the coordinator one sentence that was meant for others."""
+        self.take_note(facts, problem)
+        said: dict[str, Any] = {"error": one_line(problem.told or "it could not answer; its own terminal says why")}
+        if facts.get("kind") == "hello":
+            said["site"] = self.name
+        if isinstance(problem, Declined):
+            said["declined"] = True
+        try:
+            return self.booked(facts, said, {})
+        except DataError as unwritten:
+            self.say(f"error: {unwritten}")
+            return {"error": NOT_WRITTEN}, {}
 
     def take_note(self, facts: dict[str, Any], problem: FedwinnowError) -> None:
-        """Nothing follows a bad beginning, nor the end: then whoever brings the messages says it, and ends."""
-        if facts.get("kind") in ("hello", "finish"):
-            self.failure = problem
+        """Nothing follows a bad beginning, the end or a refusal: then whoever brings the messages says it, and ends."""
+        if facts.get("kind") in ("hello", "finish") or isinstance(problem, Declined):
+            self.failure = type(problem)(harmless(str(problem)))
         else:
             self.say(f"error: {problem}")
+
+    def introduced(self, facts: dict[str, Any]) -> Letter:
+        """What this site says of itself, after a look at what it would have to send."""
+        self.failure = None
+        method = self.agreed(facts)
+        said = {"site": self.name, **self.holding.introduction(facts.get("task"))}
+        keys = ", ".join(f"{key} ({kind})" for key, kind in method.exposed().items())
+        self.say(f"the coordinator runs {method.name}; what may leave this site: {keys}")
+        return self.booked(facts, said, {})
+
+    def agreed(self, run: dict[str, Any]) -> Method:
+        """The method of a run as this site's own catalogue has it, refused if it sends more than is allowed here."""
+        method = find_method(experiment_of(run).method)
+        refuse_beyond(method, method.exposed(), self.allowed)
+        return method
 
     def ask(self, facts: dict[str, Any], payload: Payload) -> Letter:
         """One question of the method, or of the evaluation of a simulation."""
@@ -87,12 +123,12 @@ class Site:
         answer = host.answer(task)
         if answer.error is not None:
             self.say(f"round {task.round}, {task.ask}: {answer.error}\n{answer.trace}".rstrip())
-            told = answer.error if self.holding.simulated else answer.error.partition(":")[0]
-            return {"error": told}, {}
+            # With a trace, the error begins with the kind of the exception; without one, perhaps with a path.
+            kind = f" ({answer.error.partition(':')[0]})" if answer.trace else ""
+            return self.booked(facts, {"error": one_line(f"it failed{kind}; its own terminal says why")}, {})
         if not task.measures:
             prune(host.memory.folder, task)
-            if (problem := problem_with(answer.reply, host.method.exposes)) is not None:
-                raise DataError(f"{problem}; nothing was sent")
+            self.check_reply(answer.reply, host.method)
         said = {
             "client": task.client,
             "memory": answer.memory,
@@ -103,6 +139,13 @@ class Site:
         if self.holding.simulated:
             sent |= {NOTES + key: value for key, value in answer.notes.items()}
         return self.booked(facts, said, sent, run, host.method)
+
+    def check_reply(self, reply: Payload, method: Method) -> None:
+        """The last look at what is about to leave: declared with these options, finite, and allowed here."""
+        exposed = method.exposed()
+        if (problem := problem_with(reply, exposed)) is not None:
+            raise for_others(DataError(f"{problem}; nothing was sent"))
+        refuse_beyond(method, {key: exposed[key] for key in reply}, self.allowed)
 
     def finish(self, facts: dict[str, Any], payload: Payload) -> Letter:
         """The run is over: judge the labels that are here, and keep the verdict."""
@@ -122,9 +165,10 @@ class Site:
         """The run that a message belongs to, and the host that answers for it."""
         run, number = facts.get("run"), facts.get("number")
         if not isinstance(run, dict):
-            raise DataError("the coordinator's message does not say which run it belongs to.")
+            raise for_others(DataError("the coordinator's message does not say which run it belongs to."))
         text = json.dumps([run, None if self.holding.simulated else number], sort_keys=True)
         if self.ready is None or self.ready[0] != text:
+            self.agreed(run)
             memory = Memory(self.place(run) / "clients")
             self.ready = text, self.holding.host(run, number, memory)
         return run, self.ready[1]
@@ -138,15 +182,21 @@ class Site:
         client, memory, ask = facts.get("client"), facts.get("memory"), str(facts.get("ask"))
         here = self.holding.clients(facts["run"], facts.get("number"))
         if not isinstance(client, int) or client not in here:
-            raise UsageError(f"client {client!r} was asked; site {self.name} has {spoken(here)}.")
+            raise for_others(UsageError(f"client {client!r} was asked; site {self.name} has {spoken(here)}."))
         found = MEMORY_FILE.fullmatch(memory) if isinstance(memory, str) else None
         if memory is not None and (found is None or int(found[1]) != client):
-            raise DataError(f"the coordinator names the memory {memory!r}, which is none of client {client}.")
+            raise for_others(
+                DataError(f"the coordinator names the memory {memory!r}, which is none of client {client}.")
+            )
         task = Task(client, ask, int(facts["round"]), int(facts["exchange"]), payload, memory)
         if task.measures and not self.holding.simulated:
-            raise UsageError(f"the coordinator asked for '{ask}', which says something about single samples: refused.")
+            raise for_others(
+                UsageError(f"the coordinator asked for '{ask}', which says something about single samples: refused.")
+            )
         if not task.measures and not answerable(method, ask):
-            raise UsageError(f"the coordinator asked for '{ask}', which method '{method.name}' does not answer.")
+            raise for_others(
+                UsageError(f"the coordinator asked for '{ask}', which method '{method.name}' does not answer.")
+            )
         return task
 
     def booked(
@@ -159,10 +209,10 @@ class Site:
     ) -> Letter:
         """Write into the site's own ledger what is about to leave; what cannot be written down does not leave."""
         folder = self.folder if run is None else self.place(run)
-        exposes = {} if method is None else method.exposes
+        exposes = {} if method is None else method.exposed()
         line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            **{key: facts[key] for key in ("kind", "ask", "round", "exchange") if key in facts},
+            **{key: short(facts[key]) for key in BOOKED if key in facts},
             "said": said,
             "sent": {
                 key.removeprefix(REPLY): {
@@ -182,6 +232,17 @@ class Site:
                 f"{folder / 'ledger.jsonl'}: cannot be written ({problem.strerror}); nothing was sent."
             ) from None
         return said, sent
+
+
+def unexpected(problem: Exception) -> FedwinnowError:
+    """An exception that nobody foresaw; others learn its kind."""
+    kind = type(problem).__name__
+    return for_others(RunError(f"{kind}: {problem}"), f"{kind}; its own terminal says more")
+
+
+def short(value: Any) -> Any:
+    """A value of a question as the ledger keeps it: a number as it is, anything else as a short text."""
+    return value if isinstance(value, int) and value.bit_length() < 64 else one_line(value, 80)
 
 
 def answerable(method: Method, ask: str) -> bool:

@@ -26,7 +26,7 @@ class HuggingFace(Source):
 
     name: ClassVar[str] = "huggingface"
 
-    dataset: str = option(..., "The name on the Hub, for example owner/name, or a folder.")
+    dataset: str = option(..., "The name on the Hub, for example owner/name, or a folder.", names_file=True)
     config: str | None = option(None, "Which configuration, where the data set has several.")
     split: str = option("train", "The split to train on.")
     test_split: str | None = option("test", "The split to test on, used where the data set has it.")
