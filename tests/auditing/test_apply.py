@@ -33,7 +33,9 @@ def site(folder: Path, source: str, rows=AUDIT, classes=("cat", "dog")) -> Path:
         writer = csv.writer(stream)
         writer.writerow(["site", "id", "given", "suggested", "p_wrong", "decision"])
         writer.writerows(("north", *row) for row in rows)
-    facts = {"format": 1, "site": "north", "class_names": list(classes), "data": {"source": source}}
+    facts = {"format": 2, "site": "north", "class_names": list(classes), "counts": {}}
+    facts["data"] = {"name": "pets", "kind": "rows", "source": source}
+    facts |= {"pictures": {}, "texts": {}, "compared": {}}
     (folder / "site.json").write_text(json.dumps(facts), encoding="utf-8")
     return folder
 

@@ -10,15 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedwinnow.atomic import sweep, write_text
 from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError
 from fedwinnow.federation.host import Answer, Host, Task
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method
 from fedwinnow.federation.payload import Payload, problem_with
+from fedwinnow.formats import FORMAT, check_format
 from fedwinnow.network.agreement import identity
+from fedwinnow.reading import json_of
 
 REPLY, NOTES = "reply.", "notes."
 MOST_TOLD = 500  # letters of what a coordinator says that a site repeats to its people
+JOINED = "join.json"  # says that a folder is that of a site, and in which format
 MEMORY_FILE = re.compile(r"(\d{6,})-(\d+)-(\d+)\.safetensors")
 Letter = tuple[dict[str, Any], Payload]  # facts and tensors: what a message carries
 
@@ -182,6 +186,18 @@ class Site:
                 f"{folder / 'ledger.jsonl'}: cannot be written ({problem.strerror}); nothing was sent."
             ) from None
         return said, sent
+
+
+def claim(folder: Path, name: str) -> None:
+    """Make the folder that of a site, unless a newer version has made it so; sweep out what a killed one left."""
+    for path in (folder / JOINED, folder / "site.json"):
+        if path.exists():
+            check_format(path, json_of(path).get("format"))
+    try:
+        sweep(folder)
+        write_text(folder / JOINED, json.dumps({"format": FORMAT, "site": name}) + "\n")
+    except OSError as problem:
+        raise DataError(f"{folder}: cannot be written ({problem.strerror}). Choose another --out.") from None
 
 
 def answerable(method: Method, ask: str) -> bool:
