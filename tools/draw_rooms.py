@@ -49,9 +49,11 @@ GROUND = {
     "device",
     "errors",
     "flags",
+    "formats",
     "heap",
     "options",
     "randomness",
+    "reading",
     "terminal",
     "version",
 }

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, RunError, UsageError, unknown
+from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, UsageError, memory_in_words, unknown
 from fedwinnow.version import __version__
 
 # command -> (module and class, one line for the overview). The modules are imported only when needed.
@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     speak_any_letter()
     try:
-        with plain_warnings():
+        with plain_warnings(), memory_in_words():
             code = dispatch(words)
         sys.stdout.flush()
     except FedwinnowError as problem:
@@ -88,7 +88,7 @@ def main(arguments: list[str] | None = None) -> None:
         # The reader (head, less) has gone; writing the rest is pointless and no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except (OSError, MemoryError) as refusal:
+    except OSError as refusal:
         code = report(explain_refusal(refusal), as_json="--json" in words)
     raise SystemExit(code)
 
@@ -116,11 +116,8 @@ def plain_warnings() -> Iterator[None]:
         yield
 
 
-def explain_refusal(refusal: OSError | MemoryError) -> FedwinnowError:
+def explain_refusal(refusal: OSError) -> FedwinnowError:
     """What the operating system would not do, in words."""
-    if isinstance(refusal, MemoryError):
-        reason = f" ({refusal})" if str(refusal) else ""
-        return RunError(f"the memory of this machine is not enough{reason}. Use fewer samples, clients or classes.")
     place = f"{refusal.filename}: " if refusal.filename else ""
     reason = str(refusal.strerror or refusal)
     if isinstance(refusal, FileExistsError | NotADirectoryError):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedwinnow.errors import DataError, UsageError, unknown
+from fedwinnow.formats import check_format
 from fedwinnow.options import LARGEST, convert, format_spec, parse_spec
 
 PARTS = ("data", "partition", "noise", "model", "method", "optimizer")
@@ -66,6 +67,9 @@ def shipped() -> dict[str, Path]:
 
 def read_config(path: Path, command_class: type[Any]) -> dict[str, Any]:
     """The fields of a command from a TOML file; a part may be a text or a table with `kind`."""
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "a device or a pipe"
+        raise UsageError(f"--config {path}: it is {what}; allowed: a TOML file.")
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
@@ -80,6 +84,9 @@ def read_config(path: Path, command_class: type[Any]) -> dict[str, Any]:
     values = {}
     for key, raw in table.items():
         name = key.replace("-", "_")
+        if key == "format" and key not in hints:  # the file is the config.toml of a run
+            check_format(path, raw)
+            continue
         if name not in hints:
             raise unknown(f"key in {path}:", key, hints)
         if name in values:

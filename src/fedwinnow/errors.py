@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class FedwinnowError(Exception):
@@ -31,8 +32,40 @@ class RunError(FedwinnowError):
     exit_code = 4
 
 
+class MemoryShortage(RunError):
+    """The machine or its device has not enough memory for what was asked."""
+
+
 class FedwinnowWarning(UserWarning):
     """Something that a user should know although the work goes on; the command line prints its text alone."""
+
+
+def memory_shortage(problem: BaseException) -> MemoryShortage | None:
+    """An error of Python, NumPy or torch as ours, where it says that memory ran out; None for all others.
+
+    torch has a class of its own for devices, and a plain RuntimeError for the processor; it is not imported here.
+    """
+    text = str(problem).strip()
+    ran_out = "can't allocate memory" in text or "out of memory" in text
+    ran_out = ran_out or type(problem).__name__ == "OutOfMemoryError"
+    if not isinstance(problem, MemoryError) and not (isinstance(problem, RuntimeError) and ran_out):
+        return None
+    reason = text.partition("\n")[0].rpartition("DefaultCPUAllocator: ")[2][:200].rstrip(". ")
+    return MemoryShortage(
+        f"the memory of this machine is not enough{f' ({reason})' if reason else ''}. Use a smaller --batch-size or "
+        f"--model, fewer samples, clients or classes, or fewer --jobs and workers."
+    )
+
+
+@contextmanager
+def memory_in_words() -> Iterator[None]:
+    """Turn an error that says that memory ran out into ours, which has advice and no traceback."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as problem:
+        if (shortage := memory_shortage(problem)) is None:
+            raise
+        raise shortage from None
 
 
 def unknown(what: str, given: str, allowed: Iterable[str]) -> UsageError:

@@ -14,17 +14,60 @@ from typing import Any
 import numpy as np
 import tomli_w
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 
-from fedwinnow.atomic import replacing, sweep, write_text
+from fedwinnow.atomic import make_folder, replacing, settle, sweep, write_text
 from fedwinnow.errors import DataError, RunError, UsageError
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.payload import Payload
+from fedwinnow.federation.sealed import REMEDY, seal, unseal
+from fedwinnow.formats import FIRST, FORMAT, check_format
+from fedwinnow.reading import Form, Maybe, demand, json_of, parsed, text_of
 
 # A finished or broken run may be continued with more rounds, and its scene may lie elsewhere: its hash is compared.
 FREE_TO_CHANGE = {"rounds", "scene"}
 MOST_SHOWN = 6  # differences between two configs; a folder of something else differs in everything
+
+# What other parts of the program rely on when they read a run; the rest may be anything.
+SCORES: Form = {"accuracy": Maybe(float)}
+FORMS: dict[str, Form] = {
+    "summary.json": {
+        "status": str,
+        "rounds?": int,
+        "seed": int,
+        "method": str,
+        "scene": {"hash": str},
+        **{f"{name}?": Maybe(SCORES) for name in ("last", "last10", "best", "validation")},
+        "test?": Maybe({"confusion?": Maybe([[int]])}),
+        "cost?": dict,
+    },
+    "scene.json": {"hash": str},
+    "ledger.json": {
+        "keys": {"*": {"exposes": str}},
+        "sites": {"*": {"*": {"exposes": str, "count": int, "bytes": int}}},
+    },
+    "environment.json": {
+        "command?": Maybe([str]),
+        "packages?": {"*": str},
+        "method?": {"summary": str, "citation": str},
+    },
+}
+ROUND: Form = {
+    "round": int,
+    "participants?": [int],
+    "dropped?": dict,
+    "stage?": str,
+    **{f"{name}?": Maybe(float) for name in ("accuracy", "balanced_accuracy", "macro_f1", "validation_accuracy")},
+    "seconds?": float,
+    "evaluation_seconds?": float,
+}
+FACTS: Form = {
+    "round": int,
+    "costs": {"*": float},
+    "memory": {"*": str},
+    "vault": {"*": str},
+    "ledger": dict,
+    "set_aside": dict,
+}
 
 
 class RunFolder:
@@ -53,7 +96,7 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Refuse a second process on the same folder; the system frees the lock when a process dies."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             stream = (self.path / ".lock").open("a+")
         except OSError as problem:
             reason = "it is a file, and a folder is needed" if self.path.is_file() else problem.strerror
@@ -88,7 +131,7 @@ class RunFolder:
         """Make the folder that of this config, and sweep out what a killed process left half written."""
         with guarded(self.path):
             sweep(self.path)
-            write_text(self.path / "config.toml", tomli_w.dumps(config))
+            write_text(self.path / "config.toml", tomli_w.dumps({"format": FORMAT, **config}))
 
     def other_scene(self, scene_hash: str) -> list[str]:
         """In what the folder's scene differs, where it has one already."""
@@ -97,10 +140,7 @@ class RunFolder:
 
     def differences(self, config: dict[str, Any]) -> list[str]:
         """The keys in which the folder's config differs from this one, with both values."""
-        try:
-            found = flatten(tomllib.loads((self.path / "config.toml").read_text(encoding="utf-8")))
-        except (OSError, ValueError) as problem:
-            raise DataError(f"{self.path / 'config.toml'}: cannot be read: {problem}.") from None
+        found = flatten(self.settings())
         wanted = flatten(tomllib.loads(tomli_w.dumps(config)))
         keys = sorted((found.keys() | wanted.keys()) - FREE_TO_CHANGE)
         return [
@@ -109,35 +149,48 @@ class RunFolder:
             if found.get(key) != wanted.get(key)
         ]
 
+    def settings(self) -> dict[str, Any]:
+        """config.toml without its format, which must be one that we know."""
+        path = self.path / "config.toml"
+        try:
+            table = tomllib.loads(text_of(path))
+        except (ValueError, RecursionError) as problem:
+            raise DataError(f"{path}: not the settings of a run ({problem}). Restore the file.") from None
+        check_format(path, table.pop("format", FIRST))
+        demand(str(path), table, {"method": {"kind": str}})
+        return table
+
     # --- the checkpoint --------------------------------------------------------------------------------------------
 
     def save_state(self, model: FlatModel, weights: Payload, state: Payload, facts: dict[str, Any]) -> None:
-        """Model, server memory and facts in one file, so that they always belong together."""
+        """Model, server memory and facts in one file, so that they always belong together.
+
+        When this returns they are on the disk, and so are the lines of the rounds that were played.
+        """
         tensors = {f"model.{name}": value for name, value in model.named(weights).items()}
         tensors |= {f"payload.{key}": value for key, value in weights.items() if key not in ("weights", "counters")}
         tensors |= {f"server.{key}": value for key, value in state.items()}
-        ready = {name: value.detach().cpu().contiguous() for name, value in sorted(tensors.items())}
-        text = json.dumps(facts, sort_keys=True)
         with guarded(self.path):
-            with replacing(self.path / "state.safetensors", durable=False) as stream:
-                stream.write(save(ready, metadata={"fedwinnow": text}))
-            write_text(self.path / "state.json", text + "\n", durable=False)
+            if (self.path / "rounds.jsonl").exists():
+                settle(self.path / "rounds.jsonl")
+            with replacing(self.path / "state.safetensors") as stream:
+                stream.write(seal(tensors, facts))
+            write_text(self.path / "state.json", json.dumps(facts, sort_keys=True) + "\n", durable=False)
 
     def load_state(self, model: FlatModel) -> tuple[Payload, Payload, dict[str, Any]] | None:
         """Global weights, server memory and facts of the last checkpoint; None where there is none."""
         path = self.path / "state.safetensors"
         if not path.exists():
             return None
+        tensors, facts = unseal(path)
+        demand(str(path), facts, FACTS)
+        weights = model.payload()
         try:
-            with safe_open(path, framework="pt") as stored:
-                facts = json.loads(stored.metadata()["fedwinnow"])
-                tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-            weights = model.payload()
             with torch.no_grad():
                 for name, view in model.named(weights).items():
                     view.copy_(tensors[f"model.{name}"])
-        except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError) as problem:
-            raise DataError(f"{path}: not a checkpoint of this run ({problem}).") from None
+        except (KeyError, RuntimeError) as problem:
+            raise DataError(f"{path}: not a checkpoint of this run ({problem}). {REMEDY}.") from None
         weights |= {name.removeprefix("payload."): t for name, t in tensors.items() if name.startswith("payload.")}
         state = {name.removeprefix("server."): t for name, t in tensors.items() if name.startswith("server.")}
         return weights, state, facts
@@ -152,12 +205,23 @@ class RunFolder:
     def rounds(self) -> list[dict[str, Any]]:
         """All rounds so far; a line that a crash cut short is left out."""
         path = self.path / "rounds.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-        return [parsed(path, line) for line in lines if line.endswith("\n")]
+        whole, _, _ = text_of(path).rpartition("\n") if path.exists() else ("", "", "")
+        lines = whole.split("\n") if whole else []
+        return [parsed(path, line, ROUND, f", line {number}") for number, line in enumerate(lines, start=1)]
+
+    def rounds_until(self, last: int) -> list[dict[str, Any]]:
+        """The rounds up to one that was played; refused where one of them is missing."""
+        kept = [row for row in self.rounds() if row["round"] <= last]
+        if [row["round"] for row in kept] != list(range(1, last + 1)):
+            raise DataError(
+                f"{self.path / 'rounds.jsonl'}: it has {len(kept)} rounds up to round {last}, which was played; "
+                f"needed: each of them once. {REMEDY}."
+            )
+        return kept
 
     def keep_rounds(self, last: int) -> None:
-        """Forget rounds after the last checkpoint: they will be played again."""
-        kept = [row for row in self.rounds() if row["round"] <= last]
+        """Forget rounds after the last checkpoint, which will be played again; all before it must be there."""
+        kept = self.rounds_until(last)
         with guarded(self.path):
             write_text(self.path / "rounds.jsonl", "".join(json.dumps(row) + "\n" for row in kept))
 
@@ -179,15 +243,7 @@ class RunFolder:
     def read_json(self, name: str) -> Any:
         """A whole JSON file; None where there is none."""
         path = self.path / name
-        return parsed(path, path.read_text(encoding="utf-8")) if path.exists() else None
-
-
-def parsed(path: Path, text: str) -> Any:
-    """JSON that we wrote; somebody may have changed it since."""
-    try:
-        return json.loads(text)
-    except ValueError as problem:
-        raise DataError(f"{path}: not the JSON that a run writes ({problem}).") from None
+        return json_of(path, FORMS.get(name, dict)) if path.exists() else None
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from auditing_material import lines
+from fedwinnow.auditing.applying.apply import Destination, apply_plan
 from fedwinnow.auditing.applying.changes import Change, plan_for
 from fedwinnow.auditing.applying.tables import corrected_csv, reversed_csv
 from fedwinnow.auditing.decisions import Decision, save_decision
@@ -33,7 +34,9 @@ def site(folder: Path, source: str, rows=AUDIT, classes=("cat", "dog")) -> Path:
         writer = csv.writer(stream)
         writer.writerow(["site", "id", "given", "suggested", "p_wrong", "decision"])
         writer.writerows(("north", *row) for row in rows)
-    facts = {"format": 1, "site": "north", "class_names": list(classes), "data": {"source": source}}
+    facts = {"format": 2, "site": "north", "class_names": list(classes), "counts": {}}
+    facts["data"] = {"name": "pets", "kind": "rows", "source": source}
+    facts |= {"pictures": {}, "texts": {}, "compared": {}}
     (folder / "site.json").write_text(json.dumps(facts), encoding="utf-8")
     return folder
 
@@ -417,3 +420,37 @@ def test_apply_and_undo_give_any_table_back(tmp_path, rows):
     corrected = [row["kind"] for row in lines(path)]
     assert corrected == [other[kind] if changed else kind for kind, _, changed in rows]
     assert reversed_csv(path, "kind") == before
+
+
+# --- the limits, and the order of what is written --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("limit", "changed"), [("0.9", 1), ("0.899999", 1), ("0.900001", 0)])
+def test_a_suggestion_is_accepted_from_this_probability_on(tmp_path, limit, changed):
+    folder = site(tmp_path / "audit", "", [("1", "cat", "dog", "0.9", "review")])
+    assert len(plan_for(folder, float(limit)).changes) == changed
+
+
+def test_in_place_the_backup_and_the_receipt_are_there_before_the_data_changes(tmp_path, monkeypatch):
+    data = tmp_path / "pets.csv"
+    data.write_text("name,kind\n1,cat\n2,dog\n")
+    folder = site(tmp_path / "audit", f"csv:path={data},label=kind,id=name", [("1", "cat", "dog", "0.9", "review")])
+    order: list[str] = []
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda a, b: (order.append(Path(b).name), replace(a, b))[1])
+    apply_plan(plan_for(folder, 0.5), Destination(in_place=True))
+    assert order == ["pets.csv.before-apply", "pets.csv.apply.json", "pets.csv"]
+
+
+def test_in_place_the_receipt_of_a_folder_is_there_before_the_first_image_moves(tmp_path, monkeypatch):
+    for name in ("cat/1.png", "dog/2.png"):
+        (tmp_path / "pets" / name).parent.mkdir(parents=True)
+        (tmp_path / "pets" / name).write_bytes(b"picture")
+    rows = [("cat/1.png", "cat", "dog", "0.9", "review")]
+    folder = site(tmp_path / "audit", f"folder:path={tmp_path / 'pets'}", rows)
+    order: list[str] = []
+    replace, rename = os.replace, Path.rename
+    monkeypatch.setattr(os, "replace", lambda a, b: (order.append(Path(b).name), replace(a, b))[1])
+    monkeypatch.setattr(Path, "rename", lambda a, b: (order.append(Path(b).name), rename(a, b))[1])
+    apply_plan(plan_for(folder, 0.5), Destination(in_place=True))
+    assert order == [".fedwinnow-apply.json", "1.png"]

@@ -218,7 +218,8 @@ def test_a_finished_run_is_not_repeated(tmp_path):
     run(tmp_path)
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.name != ".lock"}
     assert run(tmp_path, resume=True).summary["status"] == "finished"
-    assert run(tmp_path, resume=True, rounds=2).summary["rounds"] == 3
+    with pytest.raises(UsageError, match="--rounds 2 was given, but this run has played 3 already; allowed: 3 or more"):
+        run(tmp_path, resume=True, rounds=2)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.name != ".lock"} == stamps
 
 

@@ -105,14 +105,14 @@ def test_a_damaged_file_is_a_data_error(tmp_path):
     whole = state.read_bytes()
     for damage in (whole[: len(whole) // 2], b"", b"\xff" * 100):
         state.write_bytes(damage)
-        with pytest.raises(DataError, match=r"state.safetensors: not a checkpoint of this run"):
+        with pytest.raises(DataError, match=r"state.safetensors: damaged"):
             run(tmp_path, rounds=4, resume=True)
     state.write_bytes(whole)
     (tmp_path / "rounds.jsonl").write_text('{"round": 1}\n{broken\n')
-    with pytest.raises(DataError, match=r"rounds.jsonl: not the JSON"):
+    with pytest.raises(DataError, match=r"rounds.jsonl, line 2: not the JSON"):
         run(tmp_path, rounds=4, resume=True)
     (tmp_path / "config.toml").write_text("[broken")
-    with pytest.raises(DataError, match=r"config.toml: cannot be read"):
+    with pytest.raises(DataError, match=r"config.toml: not the settings of a run"):
         run(tmp_path, rounds=4, resume=True)
 
 

@@ -21,6 +21,7 @@ from fedwinnow.errors import UsageError
 from fedwinnow.experiment.play import Manner, Watcher
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.settings import Experiment
+from fedwinnow.formats import FORMAT
 from fedwinnow.metrics.detection import relabelling, sample_detection
 from fedwinnow.store import RunFolder
 
@@ -146,7 +147,9 @@ def against_truth(judged: Judged, threshold: float) -> dict[str, Any] | None:
 
 def write_coordinator(outcome: AuditOutcome) -> None:
     """sites.csv and audit.json; sites.csv is the last, because it says that the audit is whole."""
-    write_text(outcome.folder / "audit.json", json.dumps(outcome.facts, indent=1, allow_nan=False) + "\n")
+    write_text(
+        outcome.folder / "audit.json", json.dumps({"format": FORMAT, **outcome.facts}, indent=1, allow_nan=False) + "\n"
+    )
     rows = [["" if line[name] is None else line[name] for name in SITE_COLUMNS] for line in outcome.counts()]
     write_text(outcome.folder / "sites.csv", table_text(SITE_COLUMNS, rows))
 

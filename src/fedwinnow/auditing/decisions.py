@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedwinnow.atomic import write_text
+from fedwinnow.atomic import sweep, write_text
 from fedwinnow.auditing.folder import table_text
 from fedwinnow.errors import DataError, RunError, UsageError
 from fedwinnow.store import try_lock
@@ -79,13 +79,23 @@ def save_decision(folder: Path, sample: str, reviewer: str, decision: Decision |
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """One program at a time reads and writes the file."""
-    with (folder / ".decisions.lock").open("a+") as stream:
+    try:
+        lock = (folder / ".decisions.lock").open("a+")
+    except OSError as problem:
+        raise RunError(f"{folder}: no decision can be saved here ({problem.strerror}).") from None
+    with lock as stream:
         until = time.monotonic() + PATIENCE
         while not try_lock(stream.fileno()):
             if time.monotonic() > until:
                 raise RunError(f"{folder}: another program does not let go of decisions.csv.")
             time.sleep(0.01)
         yield
+
+
+def sweep_decisions(folder: Path) -> None:
+    """Delete what a review that was killed while it saved has left half written."""
+    with alone(folder):
+        sweep(folder, "decisions.csv")
 
 
 def reviewers(decided: Decided) -> list[str]:
@@ -129,6 +139,6 @@ def agreement(decided: Decided) -> dict[str, float | int] | None:
 
 def check_reviewer(name: str) -> str:
     """A name that fits into a cell and onto a page."""
-    if not name.strip() or len(name) > 60 or any(ord(letter) < 32 for letter in name):
+    if not name.strip() or len(name) > 60 or any(ord(letter) < 32 or 0xD800 <= ord(letter) < 0xE000 for letter in name):
         raise UsageError(f"--reviewer {name!r} was given; allowed: a name of 1 to 60 letters.")
     return name.strip()

@@ -11,12 +11,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedwinnow.atomic import replacing, write_text
+from fedwinnow.atomic import replacing, sweep, write_text
 from fedwinnow.auditing.previews import Previews
 from fedwinnow.auditing.verdicts import REVIEW, SiteVerdict
 from fedwinnow.errors import DataError
+from fedwinnow.formats import FORMAT, check_format
+from fedwinnow.reading import Form, demand, json_of
 
-FORMAT = 1
+FORM: Form = {
+    "site": str,
+    "class_names": [str],
+    "data": {"name": str, "kind": str, "source": str},
+    "counts": dict,
+    "pictures": {"*": str},
+    "texts": {"*": {"*": str}},
+    "compared": {"*": [[str]]},
+}
 COLUMNS = ("site", "id", "given", "suggested", "p_wrong", "decision")
 RESERVED = ("training",)
 
@@ -36,6 +46,8 @@ def folder_names(sites: Sequence[str]) -> list[str]:
 
 def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: dict[str, Any]) -> None:
     """audit.csv, previews and site.json of one site."""
+    sweep(folder, "audit.csv", "site.json", "report.html")  # of an audit that was killed; others may be reviewing
+    sweep(folder / "previews")
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "audit.csv", audit_csv(verdict))
     shown = shown_places(verdict)
@@ -100,17 +112,14 @@ def table_text(header: Sequence[str], rows: Any) -> str:
 def read_site(folder: Path) -> dict[str, Any]:
     """site.json, checked to be one."""
     path = folder / "site.json"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError:
+    if not path.is_file():
         raise DataError(
             f"{folder}: not the folder of an audited site (it has no site.json). `fedwinnow audit` makes one per site, "
             "for example audits/x/site-a."
-        ) from None
-    except ValueError as problem:
-        raise DataError(f"{path}: not the JSON that an audit writes ({problem}).") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise DataError(f"{path}: not written by this version of the audit (format {FORMAT} is needed).")
+        )
+    content: dict[str, Any] = json_of(path)
+    check_format(path, content.get("format"))
+    demand(str(path), content, FORM)
     return content
 
 

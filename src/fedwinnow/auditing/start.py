@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 import warnings
 from pathlib import Path
 from typing import Any, cast
@@ -95,10 +94,10 @@ def partition_of(dataset: Dataset, clients: int | None, asked: Any) -> str:
 
 def settings_of_run(folder: Path, judgement: str | None, choices: dict[str, Any]) -> AuditSettings:
     """The settings of an audit by the model of a run."""
-    path = RunFolder.existing(folder).path / "config.toml"
+    run = RunFolder.existing(folder)
+    table = run.settings()
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
         experiment = Experiment(**{**table, "scene": Path(table["scene"]) if "scene" in table else None})
-    except (OSError, ValueError, TypeError) as problem:
-        raise DataError(f"{path}: not the settings of a run ({problem}).") from None
+    except (ValueError, TypeError) as problem:
+        raise DataError(f"{run.path / 'config.toml'}: not the settings of a run ({problem}).") from None
     return AuditSettings(experiment, judgement or RUN_JUDGEMENT, run=folder, **choices)

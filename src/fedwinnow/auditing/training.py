@@ -92,7 +92,7 @@ def judge_run(stage: Stage, folder: Path, judgement: Judgement, manner: Manner) 
     manner = dataclasses.replace(manner, judgement=str(judgement))
     place = RunFolder(folder)
     with place.locked():
-        if place.read_json("state.json") is None:
+        if not (place.path / "state.safetensors").exists():
             raise DataError(f"{folder}: this run has no model yet. Continue it with --resume, or audit without --run.")
         if judgement.remembers and not any(KEPT in head(path) for path in memories(place)):
             raise UsageError(

@@ -63,8 +63,12 @@ def coordinate(
     """Play an experiment with sites that a grid reaches, and give back its summary."""
     folder = RunFolder(out)
     with folder.locked():
-        if not manner.resume and (out / "config.toml").exists():  # `check` would say it when all have come
-            raise UsageError(f"--out {out} already holds a run. Add --resume to continue it, or choose another folder.")
+        if (out / "config.toml").exists():  # `check` would say it when all have come
+            folder.settings()  # of a version that we know
+            if not manner.resume:
+                raise UsageError(
+                    f"--out {out} already holds a run. Add --resume to continue it, or choose another folder."
+                )
         if manner.faults.on_client_error == "drop":
             terms = dataclasses.replace(terms, quorum=manner.faults.quorum)
         if experiment.scene is not None:

@@ -54,7 +54,7 @@ class Join(Flags):
         from fedwinnow.network.holdings import holding_of
         from fedwinnow.network.keys import SiteFiles
         from fedwinnow.network.quiet import prepare
-        from fedwinnow.network.site import Site
+        from fedwinnow.network.site import Site, claim
         from fedwinnow.store import RunFolder
 
         self.check()
@@ -66,6 +66,7 @@ class Join(Flags):
         holding = holding_of(self.data, self.scene, self.clients, self.device)
         folder = self.out or Path("sites") / name
         with RunFolder(folder).locked():
+            claim(folder, name)
             site = Site(name, holding, folder, self.say, self.allow_exposure or USUAL)
             try:
                 flower_visit.join(site, self.server, files, self.patience, self.heartbeat)

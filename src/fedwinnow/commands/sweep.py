@@ -115,9 +115,12 @@ def planned(plan: Plan) -> list[dict[str, str]]:
 
 def carry_out(flags: Flags, plan: Plan, engine: Engine, work: Work, following: str) -> int:
     """Run a plan and say what came of it; `following` is the command that looks at it."""
+    from fedwinnow.device import choose_device
     from fedwinnow.study.sweep import run_plan
 
     console = flags.console()
+    if not engine.has_workers:  # the machines of a cluster have devices of their own
+        choose_device(work.manner.device)
     try:
         swept = run_plan(plan, engine, work, lambda outcome, clock: tell(outcome, clock, console))
     except KeyboardInterrupt:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,9 @@ from numpy.typing import NDArray
 
 from fedwinnow.data.files import existing_file
 from fedwinnow.errors import DataError
+
+ALWAYS_ALLOWED = 10**9  # bytes of arrays, however small the file
+MOST_TIMES = 100  # larger ones: so many times the size of the file
 
 
 def read_npz(path: Path, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
@@ -23,6 +28,7 @@ def read_npz(path: Path, names: Sequence[str] | None = None) -> dict[str, NDArra
             raise DataError(f"{path} holds a single array; an .npz file of named arrays is needed (numpy.savez).")
         arrays = {}
         with opened as archive:
+            refuse_bomb(path, archive, names)
             for name in archive.files:
                 if names is None or name in names:
                     arrays[name] = archive[name]
@@ -36,6 +42,34 @@ def read_npz(path: Path, names: Sequence[str] | None = None) -> dict[str, NDArra
             f"({reason_of(problem, name)}). Write it with numpy.savez from arrays of numbers or texts."
         ) from None
     return arrays
+
+
+def refuse_bomb(path: Path, archive: Any, names: Sequence[str] | None) -> None:
+    """Refuse a small file that would fill the memory, by the sizes that it states, before any of it is unpacked."""
+    allowed = max(ALWAYS_ALLOWED, MOST_TIMES * path.stat().st_size)
+    total = 0
+    for info in archive.zip.infolist():
+        name = info.filename.removesuffix(".npy")
+        if names is None or name in names:
+            total += max(info.file_size, stated_size(archive.zip, info))
+            if total > allowed:
+                raise DataError(
+                    f"{path}, array {name!r}: {total / 1e9:.3g} GB would come out of a file of "
+                    f"{path.stat().st_size / 1e6:.3g} MB; allowed: {ALWAYS_ALLOWED / 1e9:.3g} GB, or {MOST_TIMES} "
+                    f"times the size of the file. If it is meant, write it without compression (numpy.savez)."
+                )
+
+
+def stated_size(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
+    """How many bytes an array will take, by its own header; 0 where it has none that can be read."""
+    try:
+        with archive.open(info) as stream:
+            version = np.lib.format.read_magic(stream)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(stream)
+            return math.prod(shape) * dtype.itemsize
+    except Exception:  # zipfile, zlib and numpy raise nearly anything on a broken file; whoever reads it says so
+        return 0
 
 
 def reason_of(problem: Exception, name: str) -> str:

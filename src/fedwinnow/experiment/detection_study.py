@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from fedwinnow.experiment.result import Result
 from fedwinnow.metrics.detection import repeated_detection
 from fedwinnow.parts.mixture import Covariance, Measure, fit_mixtures
 from fedwinnow.parts.noisy_clients import prepared
+from fedwinnow.store import RunFolder
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def study_detection(folder: str | Path, fitting: Fitting | None = None) -> list[
 
 def normalised_by(result: Result) -> bool:
     """Whether the run's method mapped the indicators to 0..1; a method without that option is taken to do so."""
-    config = tomllib.loads((result.folder / "config.toml").read_text(encoding="utf-8"))
+    config = RunFolder(result.folder).settings()
     return bool(config["method"].get("normalise", True))
 
 

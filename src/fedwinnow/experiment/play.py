@@ -14,7 +14,7 @@ import numpy as np
 
 from fedwinnow.backends.choose import make_backend
 from fedwinnow.device import choose_device
-from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError
+from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError, memory_in_words
 from fedwinnow.experiment.evaluation import Evaluation
 from fedwinnow.experiment.prepare import Stage, prepare, setup_of
 from fedwinnow.experiment.set_aside import bench_of
@@ -74,7 +74,7 @@ class Manner:
 def play(experiment: Experiment, out: Path, manner: Manner, watchers: tuple[Watcher, ...] = ()) -> dict[str, Any]:
     """Run an experiment, or what is left of it, and give back its summary."""
     folder = RunFolder(out)
-    with folder.locked():
+    with memory_in_words(), folder.locked():
         return play_stage(prepare(experiment), folder, manner, watchers)
 
 
@@ -83,12 +83,24 @@ def play_stage(stage: Stage, folder: RunFolder, manner: Manner, watchers: tuple[
     config = config_of(stage)
     folder.check(config, stage.scene.hash, resume=manner.resume)
     done = folder.read_json("summary.json")
-    if done is not None and done["status"] == "finished" and done["rounds"] >= stage.experiment.rounds:
-        return dict(done)
+    if done is not None and done["status"] == "finished":
+        refuse_fewer_rounds(stage.experiment.rounds, done["rounds"])
+        if done["rounds"] == stage.experiment.rounds:
+            folder.rounds_until(done["rounds"])
+            return dict(done)
     # Only now: a wrong name of a model or an optimiser must not leave a folder that then has to be deleted.
     player = Player(stage, folder, manner, watchers)
     folder.take(config)
     return player.play()
+
+
+def refuse_fewer_rounds(asked: int, played: int) -> None:
+    """A run cannot go back: what it was after fewer rounds is another result."""
+    if asked < played:
+        raise UsageError(
+            f"--rounds {asked} was given, but this run has played {played} already; allowed: {played} or more, or "
+            f"another folder."
+        )
 
 
 def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
@@ -163,8 +175,10 @@ class Player:
             if not self.server.available and self.done < self.stage.experiment.rounds:
                 raise RunError("no client has a sample to train on.")
             while self.done < self.stage.experiment.rounds:
-                self.one_round(self.done + 1)
-            return self.finish()
+                with memory_in_words():  # the evaluation needs some too
+                    self.one_round(self.done + 1)
+            with memory_in_words():
+                return self.finish()
         except (KeyboardInterrupt, FedwinnowError) as problem:
             status = "interrupted" if isinstance(problem, KeyboardInterrupt) else "failed"
             if self.unsaved is not None:
@@ -185,11 +199,7 @@ class Player:
             return
         self.server.weights, self.server.state, facts = stored
         self.done = facts["round"]
-        if self.done > self.stage.experiment.rounds:
-            raise UsageError(
-                f"--rounds {self.stage.experiment.rounds} was given, but this run has played {self.done} already; "
-                f"allowed: {self.done} or more."
-            )
+        refuse_fewer_rounds(self.stage.experiment.rounds, self.done)
         if facts["set_aside"] != self.stage.aside.facts:
             raise DataError(
                 f"{self.folder.path}: this run set aside {facts['set_aside']}, now it would be "
@@ -198,9 +208,16 @@ class Player:
         self.costs |= facts["costs"]
         self.federation.memory.versions = {int(client): name for client, name in facts["memory"].items()}
         self.server.vault.versions = {int(client): name for client, name in facts["vault"].items()}
+        for memory in self.memories_here:
+            memory.check()
+        self.folder.keep_rounds(self.done)
         self.prune(facts)
         self.federation.ledger.entries = facts["ledger"]
-        self.folder.keep_rounds(self.done)
+
+    @property
+    def memories_here(self) -> tuple[Memory, ...]:
+        """The memories whose files are in the run folder; over a network, sites keep their own."""
+        return (self.server.vault,) if self.manner.reach is not None else (self.federation.memory, self.server.vault)
 
     def one_round(self, number: int) -> None:
         """Play, measure, write the line, save the checkpoint."""
@@ -258,8 +275,10 @@ class Player:
         return weights, state, copy.deepcopy(facts)
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Save a checkpoint; then memories that it does not need may go."""
+        """Save a checkpoint, after the memories that it needs; then those that it does not need may go."""
         weights, state, facts = checkpoint
+        for memory in self.memories_here:
+            memory.settle(facts["vault" if memory is self.server.vault else "memory"].values())
         self.folder.save_state(self.server.model, weights, state, facts)
         self.unsaved = None
         self.prune(facts)
@@ -287,8 +306,8 @@ class Player:
         rates = self.evaluation.estimated_rates(p_wrong)
         self.folder.write_text("clients.csv", clients_table(self.stage, rates, self.folder.rounds()))
         self.folder.write_json("ledger.json", self.federation.ledger.as_json())
-        self.folder.write_json("summary.json", summary)
-        write_report(self.folder)
+        write_report(self.folder, summary)
+        self.folder.write_json("summary.json", summary)  # the last, because it says that all the rest is there
         for watcher in self.watchers:
             watcher.finished(summary)
         return summary

@@ -19,7 +19,7 @@ from torch import Tensor
 from fedwinnow import catalogue
 from fedwinnow.data.dataset import Features
 from fedwinnow.data.tensors import InputStep
-from fedwinnow.errors import FedwinnowError
+from fedwinnow.errors import FedwinnowError, memory_shortage
 from fedwinnow.federation.bench import NOBODY
 from fedwinnow.federation.client import Client, pieces, score, scoring_batch
 from fedwinnow.federation.flat import FlatModel
@@ -135,7 +135,10 @@ class Host:
         return self.models[0]
 
     def answer(self, task: Task) -> Answer:
-        """Let one client answer one question; whatever goes wrong there is an answer too."""
+        """Let one client answer one question; whatever goes wrong there is an answer too.
+
+        Memory that runs out is not the client's fault: it is this machine's, and the others would fare no better.
+        """
         began = time.perf_counter()
         try:
             client = self.client(task)
@@ -145,6 +148,8 @@ class Host:
         except FedwinnowError as problem:
             return Answer(task.client, error=str(problem))
         except Exception as problem:
+            if (shortage := memory_shortage(problem)) is not None:
+                raise shortage from None
             return Answer(task.client, error=f"{type(problem).__name__}: {problem}", trace=traceback.format_exc())
         return Answer(
             client=task.client,

@@ -1,7 +1,8 @@
 """What clients remember between rounds: a file per client, made when first needed, versioned by round.
 
 A version becomes current only when its reply was accepted, and old versions are deleted only after the checkpoint that
-no longer needs them. So a run that is killed at any moment finds the memory that belongs to its last checkpoint.
+no longer needs them. So a run that is killed at any moment finds the memory that belongs to its last checkpoint. Before
+that checkpoint is written, `settle` brings the versions it names to the disk: a power cut changes nothing in this.
 """
 
 from __future__ import annotations
@@ -9,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
-
-from fedwinnow.errors import DataError, RunError
+from fedwinnow.atomic import make_folder, settle
+from fedwinnow.errors import RunError
 from fedwinnow.federation.payload import Payload
+from fedwinnow.federation.sealed import seal, unseal
 
 
 class Memory:
@@ -22,25 +22,27 @@ class Memory:
     def __init__(self, folder: Path, versions: dict[int, str] | None = None) -> None:
         self.folder = folder
         self.versions = dict(versions or {})
+        self.settled: set[str] = set()  # versions that are known to be on the disk
 
     def read(self, version: str | None) -> Payload:
         """What a client remembers; nothing before its first visit."""
-        if version is None:
-            return {}
-        try:
-            return load_file(self.folder / version)
-        except (OSError, SafetensorError) as problem:
-            raise DataError(f"{self.folder / version}: a client's memory cannot be read ({problem}).") from None
+        return {} if version is None else unseal(self.folder / version)[0]
+
+    def check(self) -> None:
+        """Refuse a damaged version now, before anything is computed from it or a client is dropped for it."""
+        for version in self.versions.values():
+            self.read(version)
+        self.settled = set(self.versions.values())
 
     def write(self, client: int, round_number: int, exchange: int, state: Payload) -> str | None:
         """Store a new version beside the current one."""
         if not state:
             return None
         name = f"{client:06d}-{round_number}-{exchange}.safetensors"
-        content = save({key: value.detach().cpu().contiguous() for key, value in state.items()})
+        content = seal(state)
         temporary = self.folder / f".{name}"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             temporary.write_bytes(content)
             temporary.replace(self.folder / name)
         except OSError as problem:
@@ -53,6 +55,19 @@ class Memory:
             self.versions.pop(client, None)
         else:
             self.versions[client] = version
+
+    def settle(self, needed: Iterable[str]) -> None:
+        """Wait until these versions are on the disk, because a checkpoint is about to need them."""
+        names = set(needed)
+        new = sorted(names - self.settled)
+        try:
+            for name in new:
+                settle(self.folder / name)
+            if new:
+                settle(self.folder)
+        except OSError as problem:
+            raise RunError(f"{self.folder}: a client's memory cannot be written ({problem.strerror}).") from None
+        self.settled = names
 
     def prune(self, needed: Iterable[str]) -> None:
         """Delete every version that the last checkpoint does not need."""

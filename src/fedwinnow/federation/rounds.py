@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fedwinnow.errors import FedwinnowError, RunError, UsageError, unknown
+from fedwinnow.errors import FedwinnowError, RunError, UsageError, memory_shortage, unknown
 from fedwinnow.federation.backend import Backend
 from fedwinnow.federation.host import Answer, Task
 from fedwinnow.federation.ledger import Ledger
@@ -103,6 +103,8 @@ class Federation:
         except FedwinnowError:
             raise
         except Exception as problem:
+            if (shortage := memory_shortage(problem)) is not None:
+                raise shortage from None
             raise RunError(
                 f"round {number}, the server's half of {self.method.name}: {type(problem).__name__}: {problem}.\n"
                 f"{traceback.format_exc()}"

@@ -10,6 +10,7 @@ import numpy as np
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.figures.style import BLUE, GREEN, MARKS, RED, count_rounds, line_style, picture
 from fedwinnow.figures.view import View, by_name
+from fedwinnow.store import RunFolder
 from fedwinnow.study.records import is_number
 from fedwinnow.study.statistics import sample_std
 
@@ -111,9 +112,7 @@ def accuracy(view: View, pick: str) -> float:
 
 def value_of(view: View, option: str) -> float:
     """The value of an option in a run: config.toml has all of them, also those that nobody set."""
-    import tomllib
-
-    method = tomllib.loads((view.record.folder / "config.toml").read_text(encoding="utf-8"))["method"]
+    method = RunFolder(view.record.folder).settings()["method"]
     value = method.get(option)
     if not is_number(value):
         numbers = [key for key, value in method.items() if is_number(value)]

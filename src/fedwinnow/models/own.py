@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedwinnow.errors import UsageError
+from fedwinnow.errors import UsageError, memory_shortage
 from fedwinnow.models.features import undisturbed
 from fedwinnow.models.shape import Shape
 from fedwinnow.randomness import stream_key
@@ -87,6 +87,8 @@ def build_own(builder: Builder, shape: Shape) -> nn.Module:
     try:
         module = builder(**given)
     except Exception as problem:
+        if (shortage := memory_shortage(problem)) is not None:
+            raise shortage from None
         raise UsageError(f"model '{name}' cannot be made: {describe(problem, source_of(builder))}.") from problem
     if not isinstance(module, nn.Module):
         raise UsageError(f"model '{name}' gave a {type(module).__name__}; allowed: a torch.nn.Module.")
@@ -100,6 +102,8 @@ def tried(module: nn.Module, name: str, shape: Shape, path: Path | None = None) 
         with undisturbed(module.cpu()):
             scores: Any = module(x)
     except Exception as problem:
+        if (shortage := memory_shortage(problem)) is not None:
+            raise shortage from None
         raise UsageError(
             f"model '{name}' fails on a batch of the shape {tuple(x.shape)} ({x.dtype}): {describe(problem, path)}."
         ) from problem

@@ -10,17 +10,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedwinnow.atomic import sweep, write_text
 from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError
 from fedwinnow.federation.host import Answer, Host, Task
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method
 from fedwinnow.federation.payload import Exposure, Payload, problem_with
+from fedwinnow.formats import FORMAT, check_format
 from fedwinnow.methods.find import find_method
 from fedwinnow.network.agreement import experiment_of, identity
 from fedwinnow.network.exposure import USUAL, Declined, refuse_beyond
 from fedwinnow.network.words import for_others, harmless, one_line
+from fedwinnow.reading import json_of
 
 REPLY, NOTES = "reply.", "notes."
+JOINED = "join.json"  # says that a folder is that of a site, and in which format
 MEMORY_FILE = re.compile(r"(\d{6,10})-(\d{1,10})-(\d{1,10})\.safetensors")
 BOOKED = ("kind", "ask", "round", "exchange")  # what the ledger has of a question
 NOT_WRITTEN = "it could not write its ledger, so it sent nothing"
@@ -243,6 +247,18 @@ def unexpected(problem: Exception) -> FedwinnowError:
 def short(value: Any) -> Any:
     """A value of a question as the ledger keeps it: a number as it is, anything else as a short text."""
     return value if isinstance(value, int) and value.bit_length() < 64 else one_line(value, 80)
+
+
+def claim(folder: Path, name: str) -> None:
+    """Make the folder that of a site, unless a newer version has made it so; sweep out what a killed one left."""
+    for path in (folder / JOINED, folder / "site.json"):
+        if path.exists():
+            check_format(path, json_of(path).get("format"))
+    try:
+        sweep(folder)
+        write_text(folder / JOINED, json.dumps({"format": FORMAT, "site": name}) + "\n")
+    except OSError as problem:
+        raise DataError(f"{folder}: cannot be written ({problem.strerror}). Choose another --out.") from None
 
 
 def answerable(method: Method, ask: str) -> bool:

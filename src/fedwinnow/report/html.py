@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import shlex
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,9 @@ CLIENTS_SHOWN = 40
 CLASSES_SHOWN = 20
 
 
-def write_report(folder: RunFolder) -> None:
-    """Make the report of a run from its folder, and put it there."""
-    folder.write_text("report.html", render(TEMPLATE, collect(folder)))
+def write_report(folder: RunFolder, summary: dict[str, Any] | None = None) -> None:
+    """Make the report of a run from its folder, and put it there; `summary` where it is not there yet."""
+    folder.write_text("report.html", render(TEMPLATE, collect(folder, summary)))
 
 
 def report_of(folder: str | Path) -> Path:
@@ -36,11 +35,11 @@ def report_of(folder: str | Path) -> Path:
     return run.path / "report.html"
 
 
-def collect(folder: RunFolder) -> dict[str, Any]:
+def collect(folder: RunFolder, summary: dict[str, Any] | None = None) -> dict[str, Any]:
     """Everything the page says, read from the run folder."""
-    config = tomllib.loads((folder.path / "config.toml").read_text(encoding="utf-8"))
+    config = folder.settings()
     environment = folder.read_json("environment.json") or {}
-    summary = folder.read_json("summary.json") or {}
+    summary = summary or folder.read_json("summary.json") or {}
     rounds = folder.rounds()
     scene = Scene.load(folder.path)
     return {

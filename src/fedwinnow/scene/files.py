@@ -15,10 +15,25 @@ from fedwinnow.atomic import replacing, write_text
 from fedwinnow.data.archives import read_npz
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.errors import DataError
+from fedwinnow.formats import FORMAT, check_format
+from fedwinnow.reading import Form, Maybe, demand, json_of
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import DataReference, Scene
 
-FORMAT = 1
+FORM: Form = {
+    "hash": str,
+    "definition": str,
+    "data": {
+        **dict.fromkeys(("source", "name", "kind", "fingerprint", "source_hash"), str),
+        "class_names": [str],
+        "samples": int,
+        "test_share": float,
+    },
+    "seed": int,
+    "partition": str,
+    "noise": str,
+    "clients": [{"site": str, "kind": str, "nominal": Maybe(float)}],
+}
 
 
 def describe_scene(scene: Scene) -> dict[str, Any]:
@@ -82,11 +97,11 @@ def load_scene(folder: Path) -> Scene:
         raise DataError(
             f"{folder}: not the folder of a scene (it has no scene.json). Make one: fedwinnow scene make --out {folder}"
         )
-    text = read_json(folder / "scene.json")
+    text = json_of(folder / "scene.json")
+    check_format(folder / "scene.json", text.get("format"))
+    demand(str(folder / "scene.json"), text, FORM)
     arrays = read_arrays(folder / "scene.npz", ("rows", "offsets", "given"), ("true",))
     try:
-        if text["format"] != FORMAT:
-            raise DataError(f"{folder}: scene format {text['format']} is not known here (this version reads {FORMAT}).")
         reference = {**text["data"], "class_names": tuple(text["data"]["class_names"])}
         clients = text["clients"]
         scene = Scene(
@@ -109,17 +124,6 @@ def load_scene(folder: Path) -> Scene:
     if not same:
         raise DataError(f"{folder}: scene.npz and scene.json do not belong together (their hashes differ).")
     return scene
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as problem:
-        raise DataError(f"{path}: cannot be read: {problem}") from None
-    if not isinstance(found, dict):
-        raise DataError(f"{path}: not a JSON object.")
-    return found
 
 
 def read_arrays(path: Path, needed: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, NDArray[np.int64]]:

@@ -11,11 +11,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from fedwinnow.errors import DataError, UsageError, unknown
+from fedwinnow.errors import UsageError, unknown
 from fedwinnow.experiment.settings import Experiment
+from fedwinnow.formats import FIRST, FORMAT, check_format
+from fedwinnow.reading import demand, json_of
 
 State = Literal["new", "broken", "finished"]
 Settings = dict[str, Any]
+Book = dict[str, dict[str, str]]  # by a run's folder within the sweep
 SETTINGS = tuple(field.name for field in dataclasses.fields(Experiment))
 BOOK = "sweep.json"  # what was asked of every folder, so that a finished run is recognised without making its scene
 
@@ -58,12 +61,16 @@ class Job:
         """Whether its folder holds all of it, a piece of it or nothing."""
         if not (self.folder / "config.toml").exists():
             return "new"
+        played = self.rounds_finished()
+        return "finished" if played is not None and played >= self.experiment.rounds else "broken"
+
+    def rounds_finished(self) -> int | None:
+        """How many rounds the run in its folder has, where it came to its end."""
         try:
             summary = json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
-            done = summary["status"] == "finished" and summary["rounds"] >= self.experiment.rounds
+            return int(summary["rounds"]) if summary["status"] == "finished" else None
         except (OSError, ValueError, KeyError, TypeError):
-            return "broken"
-        return "finished" if done else "broken"
+            return None
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,7 @@ class Plan:
                 make_noise(experiment.noise)
         book = self.book()
         for job in self.jobs:
+            refuse_longer(job)
             asked = book.get(self.place(job))
             if asked is not None and job.state() != "new":
                 refuse_other_request(job, asked)
@@ -100,7 +108,7 @@ class Plan:
         """A job's folder within the sweep."""
         return job.folder.relative_to(self.out).as_posix()
 
-    def book(self) -> dict[str, dict[str, str]]:
+    def book(self) -> Book:
         """What earlier sweeps into this folder asked for."""
         return read_book(self.out).get("runs", {})
 
@@ -111,22 +119,28 @@ class Plan:
         before = read_book(self.out)
         runs = before.get("runs", {}) | {self.place(job): job.request for job in self.jobs}
         names = before.get("names", {}) | {self.place(job): {"row": job.row, "scene": job.scene} for job in self.jobs}
-        write_text(self.out / BOOK, json.dumps({"runs": runs, "names": names}, indent=1) + "\n")
+        write_text(self.out / BOOK, json.dumps({"format": FORMAT, "runs": runs, "names": names}, indent=1) + "\n")
 
 
-def read_book(out: Path) -> dict[str, dict[str, dict[str, str]]]:
+def read_book(out: Path) -> dict[str, Book]:
     """What sweeps into this folder asked for: by folder the settings of a run, and the names of its row and scene."""
     path = out / BOOK
     if not path.exists():
         return {}
-    try:
-        found: dict[str, dict[str, dict[str, str]]] = json.loads(path.read_text(encoding="utf-8"))
-        whole = isinstance(found["runs"], dict) and isinstance(found.get("names", {}), dict)
-    except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise DataError(f"{path}: not the list that a sweep writes ({problem}).") from None
-    if not whole:
-        raise DataError(f"{path}: not the list that a sweep writes (runs or names is no table).")
-    return found
+    content = json_of(path)
+    check_format(path, content.pop("format", FIRST))
+    demand(str(path), content, {"runs": {"*": {"*": str}}, "names?": {"*": {"row": str, "scene": str}}})
+    return {name: content[name] for name in ("runs", "names") if name in content}
+
+
+def refuse_longer(job: Job) -> None:
+    """A finished run of more rounds is another result than the one that is asked for, and cannot go back."""
+    played = job.rounds_finished()
+    if played is not None and played > job.experiment.rounds:
+        raise UsageError(
+            f"{job.folder} holds a finished run of {played} rounds, and {job.experiment.rounds} are asked for; "
+            f"allowed: {played} or more, or another --out."
+        )
 
 
 def refuse_other_request(job: Job, asked: Mapping[str, str]) -> None:

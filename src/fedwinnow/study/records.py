@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.metrics.defined import Figure
+from fedwinnow.store import RunFolder
 from fedwinnow.study.plan import read_book
 
 Names = dict[str, dict[str, str]]  # by a run's folder within its sweep: the names of its row and its scene
@@ -94,16 +93,8 @@ def finished(records: Sequence[Record]) -> list[Record]:
 
 def read_record(folder: Path) -> Record:
     """One run folder."""
-    try:
-        config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        whole = {"status", "seed", "method", "scene"} <= summary.keys() and "hash" in summary["scene"]
-    except (OSError, ValueError, AttributeError, TypeError) as problem:
-        raise DataError(f"{folder}: config.toml or summary.json cannot be read: {problem}.") from None
-    if not whole:
-        raise DataError(
-            f"{folder / 'summary.json'}: not the summary of a run (status, seed, method or scene is missing)."
-        )
+    run = RunFolder(folder)
+    config, summary = run.settings(), run.read_json("summary.json")
     settings = {key: as_text(value) for key, value in config.items() if key != "method"}
     return Record(folder, settings | {"method": str(summary["method"])}, summary)
 

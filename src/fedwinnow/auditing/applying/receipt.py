@@ -11,8 +11,15 @@ from typing import Any
 from fedwinnow.atomic import replacing
 from fedwinnow.auditing.applying.changes import Change
 from fedwinnow.errors import DataError
+from fedwinnow.formats import FORMAT, check_format
+from fedwinnow.reading import Form, Maybe, demand, json_of
 
-FORMAT = 1
+FORM: Form = {
+    **dict.fromkeys(("kind", "target", "original", "label", "sha256"), str),
+    "backup": Maybe(str),
+    "changes": {"*": {"given": str, "label": str, "source": str}},
+    "moves": {"*": str},
+}
 BESIDE, WITHIN = ".apply.json", ".fedwinnow-apply.json"  # hidden in a folder, so that nobody takes it for data
 
 
@@ -47,17 +54,17 @@ def read_receipt(given: Path) -> Receipt:
     named = given.resolve()
     target = named.parent if named.name == WITHIN else named.with_name(named.name.removesuffix(BESIDE))
     path = place_for(target)
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if content.pop("format") != FORMAT:
-            raise ValueError("another format")
-        changes = {name: Change(**change) for name, change in content.pop("changes").items()}
-        return Receipt(**content | {"target": str(target)}, changes=changes)
-    except OSError:
+    if not path.is_file():
         raise DataError(
             f"{given}: nothing to undo: there is no receipt {path.name}. It is written beside the corrected data."
-        ) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        )
+    content: dict[str, Any] = json_of(path)
+    check_format(path, content.pop("format", None))
+    demand(str(path), content, FORM)
+    try:
+        changes = {name: Change(**change) for name, change in content.pop("changes").items()}
+        return Receipt(**content | {"target": str(target)}, changes=changes)
+    except TypeError as problem:
         raise DataError(f"{path}: not a receipt of `fedwinnow apply` ({problem}).") from None
 
 

@@ -17,6 +17,7 @@ from fedwinnow.auditing.decisions import (
     read_decisions,
     reviewers,
     save_decision,
+    sweep_decisions,
 )
 from fedwinnow.auditing.folder import read_audit, read_site
 from fedwinnow.auditing.verdicts import REVIEW
@@ -35,6 +36,7 @@ class Desk:
         self.steps: list[tuple[str, Decision | None]] = []  # what was there before each step of this session
         self.one_at_a_time = threading.Lock()
         read_decisions(folder)  # a broken file is an error now, not at the first keystroke
+        sweep_decisions(folder)
 
     def state(self) -> dict[str, Any]:
         """Everything the page shows besides single samples."""

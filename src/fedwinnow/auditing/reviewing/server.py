@@ -190,8 +190,8 @@ def text(body: dict[str, Any], name: str, otherwise: str | None = None) -> str:
 
 
 def as_json(content: Any) -> bytes:
-    """JSON as bytes."""
-    return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
+    """JSON as bytes; half of a letter, which UTF-8 cannot hold, becomes an escape."""
+    return json.dumps(content, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace")
 
 
 def page(token: str, desk: Desk) -> str:

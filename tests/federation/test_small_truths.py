@@ -1,0 +1,72 @@
+"""Rules of one line that everything rests on, each by itself and by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from by_hand import identity, one_client, one_server
+from fedwinnow.federation.client import clip_norm
+from fedwinnow.methods.find import find_method
+
+
+def test_a_gradient_is_shortened_and_never_lengthened():
+    long, short = torch.tensor([3.0, 4.0]), torch.tensor([0.3, 0.4])
+    clip_norm(long, 1.0)
+    clip_norm(short, 1.0)
+    assert long.tolist() == pytest.approx([0.6, 0.8], abs=1e-5)
+    assert short.tolist() == torch.tensor([0.3, 0.4]).tolist()  # to the last bit
+
+
+def drawn(server, number: int) -> list[int]:
+    server.round = number
+    return server.sample()
+
+
+def test_who_takes_part_differs_between_rounds_and_seeds_and_everybody_comes(tmp_path):
+    server = one_server(tmp_path, clients=10, participation=0.3)
+    rounds = [drawn(server, number) for number in range(1, 41)]
+    assert all(len(set(clients)) == 3 for clients in rounds)
+    assert len({tuple(clients) for clients in rounds}) > 20
+    assert {client for clients in rounds for client in clients} == set(range(10))
+    assert rounds == [drawn(server, number) for number in range(1, 41)]  # and the same again
+    other = dataclasses.replace(server, seed=1)
+    assert rounds != [drawn(other, number) for number in range(1, 41)]
+
+
+def test_a_pass_visits_everybody_once_in_an_order_of_the_seed_and_the_pass(tmp_path):
+    server = one_server(tmp_path, clients=10, participation=0.3)
+    assert server.rounds_per_pass == 4
+    passes = [[client for index in range(4) for client in server.turn(4 * number + index)] for number in range(3)]
+    assert all(sorted(one) == list(range(10)) for one in passes)
+    assert len({tuple(one) for one in passes}) == 3
+    other = dataclasses.replace(server, seed=1)
+    assert [client for index in range(4) for client in other.turn(index)] != passes[0]
+
+
+def test_fedavg_weighs_a_model_by_its_samples(tmp_path):
+    server = one_server(tmp_path)
+    size = len(server.weights["weights"])
+    replies = [(0, reply_of(size, 10.0, 1)), (1, reply_of(size, 2.0, 3))]
+    find_method("fedavg").merge(server, iter(replies))
+    assert server.weights["weights"].tolist() == [4.0] * size  # (1 * 10 + 3 * 2) / 4
+
+
+def reply_of(size: int, value: float, samples: int) -> dict[str, torch.Tensor]:
+    return {"weights": torch.full((size,), value), "samples": torch.tensor(samples)}
+
+
+def test_fedprox_adds_half_of_mu_times_the_squared_distance():
+    client = one_client([[1.0, 0.0], [0.0, 1.0]], [0, 1])
+    sent, moved = identity(), identity()
+    moved["weights"] = moved["weights"] + torch.tensor([1.0, 0.0, 0.0, 2.0, 0.0, 0.0])  # a squared distance of 5
+    client.model.load(moved)
+    rows, x = torch.arange(2), torch.eye(2)
+
+    def loss(method: str) -> float:
+        return float(find_method(method).objective(client, rows, x, client.given, sent).detach())
+
+    assert loss("fedprox:mu=0.6") - loss("fedavg") == pytest.approx(0.3 * 5, abs=1e-5)
+    assert loss("fedprox:mu=0") == pytest.approx(loss("fedavg"), abs=1e-6)
