@@ -25,6 +25,7 @@ FILES = {
     "verdicts.npz",
     "config.toml",
     "environment.json",
+    "identity.json",
     "scene.npz",
     "scene.json",
     "rounds.jsonl",
