@@ -38,6 +38,8 @@ INSTALLED = {"site-packages", "dist-packages"}  # folders of packages that someb
 PASSING = {"logging", "threading", "_thread", "_io", "io", "weakref", "socket"}  # whose objects change by being used
 # Of a class: what Python itself puts there, and what says nothing about how it works.
 BOOKKEEPING = ("__dict__", "__weakref__", "__module__", "__doc__", "_abc_impl")
+# What `dataclass` writes into a class by itself, from the fields.
+GENERATED = {f"__{name}__" for name in ("init repr eq hash lt le gt ge setattr delattr replace getstate").split()}
 
 # Files by path: the module that was loaded from it when it was first looked at, and what it held then.
 LOADED: dict[Path, tuple[types.ModuleType, bytes]] = {}
@@ -143,9 +145,9 @@ def code_of_class(kind: type) -> Pieces:
 
 
 def functions_of(kind: type) -> list[types.FunctionType]:
-    """The functions that a class defines itself."""
-    found = [getattr(value, "__func__", value) for value in vars(kind).values()]
-    return [value for value in found if isinstance(value, types.FunctionType)]
+    """The functions that the author of a class wrote into it."""
+    written = [getattr(value, "__func__", value) for name, value in vars(kind).items() if is_written(name, value)]
+    return [value for value in written if isinstance(value, types.FunctionType)]
 
 
 def own_cells(function: types.FunctionType) -> dict[str, Any]:
@@ -452,7 +454,7 @@ def is_written(name: str, value: Any) -> bool:
     """Whether something in a class was written by its author, not made by Python or by `dataclass`."""
     function = getattr(value, "__func__", value)
     if isinstance(function, types.FunctionType):
-        return function.__code__.co_filename != "<string>"
+        return name not in GENERATED or function.__code__.co_filename not in ("<string>", dataclasses.__file__)
     return not (name.startswith("__") and name.endswith("__")) or name == "__dataclass_fields__"
 
 
