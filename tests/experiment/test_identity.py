@@ -163,7 +163,6 @@ def test_an_installed_method_is_known_by_its_source(tmp_path, monkeypatch):
     from identity_plugin.method import Mine
 
     assert list(code_of_class(Mine)) == ["method.py", "beside.py"]
-    monkeypatch.delitem(sys.modules, "identity_plugin.method")
     folder = tmp_path / "run"
     run(folder, method=Mine())
     assert list(json.loads((folder / "identity.json").read_text())["code"]["method"]) == ["method.py", "beside.py"]

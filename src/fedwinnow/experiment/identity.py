@@ -85,7 +85,8 @@ def code_changes(before: Pieces, now: Pieces) -> list[str]:
     first = next(iter(now or before), "")
     found = []
     for name in dict.fromkeys([*now, *before]):
-        if before.get(name) != now.get(name):
+        made_since = name.startswith("the file ") and (name not in before or name not in now)  # perhaps by the run
+        if before.get(name) != now.get(name) and not made_since:
             several = name.startswith(("the weights", "the settings"))
             what = "is new" if name not in before else "is gone" if name not in now else "has changed"
             beside = "" if name == first or name.startswith("the ") else f", which {first} imports,"

@@ -39,7 +39,8 @@ PASSING = {"logging", "threading", "_thread", "_io", "io", "weakref", "socket"} 
 # Of a class: what Python itself puts there, and what says nothing about how it works.
 BOOKKEEPING = ("__dict__", "__weakref__", "__module__", "__doc__", "_abc_impl")
 # What `dataclass` writes into a class by itself, from the fields.
-GENERATED = {f"__{name}__" for name in ("init repr eq hash lt le gt ge setattr delattr replace getstate").split()}
+GENERATED = {"__init__", "__repr__", "__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__", "__setattr__"}
+GENERATED |= {"__delattr__", "__replace__", "__getstate__", "__setstate__"}
 
 # Files by path: the module that was loaded from it when it was first looked at, and what it held then.
 LOADED: dict[Path, tuple[types.ModuleType, bytes]] = {}
