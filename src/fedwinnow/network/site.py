@@ -10,7 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError
+from fedwinnow.atomic import write_text
+from fedwinnow.data.contents import Contents
+from fedwinnow.errors import DataError, FedwinnowError, RunError, StaleError, UsageError
 from fedwinnow.federation.host import Answer, Host, Task
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method
@@ -18,6 +20,7 @@ from fedwinnow.federation.payload import Payload, problem_with
 from fedwinnow.network.agreement import identity
 
 REPLY, NOTES = "reply.", "notes."
+DATA = "data.json"  # what the data of a site held when a run began
 MOST_TOLD = 500  # letters of what a coordinator says that a site repeats to its people
 MEMORY_FILE = re.compile(r"(\d{6,})-(\d+)-(\d+)\.safetensors")
 Letter = tuple[dict[str, Any], Payload]  # facts and tensors: what a message carries
@@ -36,6 +39,9 @@ class Holding(Protocol):
 
     def host(self, run: dict[str, Any], number: int | None, memory: Memory) -> Host:
         """What answers for them."""
+
+    def contents(self) -> Contents:
+        """What the samples hold."""
 
     def finish(self, name: str, run: dict[str, Any], verdict: Answer, folder: Path) -> None:
         """Write what this site learns about its own labels."""
@@ -126,8 +132,20 @@ class Site:
         text = json.dumps([run, None if self.holding.simulated else number], sort_keys=True)
         if self.ready is None or self.ready[0] != text:
             memory = Memory(self.place(run) / "clients")
-            self.ready = text, self.holding.host(run, number, memory)
+            host = self.holding.host(run, number, memory)
+            self.note_data(run, begins=facts.get("round") in (0, 1) and facts.get("memory") is None)
+            self.ready = text, host
         return run, self.ready[1]
+
+    def note_data(self, run: dict[str, Any], *, begins: bool) -> None:
+        """Note what the data here holds when a run begins; later it must be the same."""
+        path, now = self.place(run) / DATA, self.holding.contents().as_value()
+        if begins or not path.exists():
+            write_text(path, json.dumps(now) + "\n")
+        elif json.loads(path.read_text(encoding="utf-8"))["hash"] != now["hash"]:
+            raise StaleError(
+                "the data of this site has changed since the run began. Restore it, or let the coordinator start anew."
+            )
 
     def place(self, run: dict[str, Any]) -> Path:
         """Where everything about a run is kept."""
