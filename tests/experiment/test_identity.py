@@ -380,7 +380,12 @@ def test_a_changed_image_of_the_same_size_is_refused(tmp_path, lazy):
         Image.fromarray(np.full((8, 8), number, np.uint8)).save(place)
     spec, out = f"folder:path={folder},lazy={lazy}", tmp_path / "run"
     run(out, data=spec, model="linear", clients=2)
-    Image.fromarray(np.full((8, 8), 200, np.uint8)).save(folder / "a" / "0.bmp")
+    changed = folder / "a" / "0.bmp"
+    before = changed.stat()
+    Image.fromarray(np.full((8, 8), 200, np.uint8)).save(changed)
+    os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))  # as a copy that keeps the time
+    assert changed.stat().st_size == before.st_size
+    assert load(spec).train.features.take(np.array([0])).max() == 200  # the decoded pixels are not the old ones
     refused(out, "the values of photos have changed", data=spec, model="linear", clients=2)
 
 
@@ -438,6 +443,18 @@ def test_data_above_a_gigabyte_is_sampled_and_says_so(tmp_path, monkeypatch):
     assert first.sampled is True
     array[399, 3] = 1
     assert contents.contents_of_arrays("x", [array]).hash != first.hash
+
+
+def test_a_file_is_read_again_when_it_was_written_again(tmp_path, monkeypatch):
+    path = tmp_path / "x"
+    path.write_bytes(b"one")
+    before = contents.hash_of_file(path)
+    path.write_bytes(b"two")  # perhaps before the clock of the disk has ticked
+    assert contents.hash_of_file(path) != before
+    monkeypatch.setattr(contents, "RECENT", -(10**18))  # as if it had lain there for long
+    first = contents.hash_of_file(path)
+    monkeypatch.setattr(contents.hashlib, "sha256", None)
+    assert contents.hash_of_file(path) == first  # known: nothing is read
 
 
 def test_arrays_of_every_kind_have_a_hash():

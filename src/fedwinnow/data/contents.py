@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,9 @@ LARGEST = 10**9  # bytes that are read whole
 MOST_FILES = 100_000  # files whose sizes are all looked up
 PIECES, PIECE = 1024, 1 << 16  # of what is larger: so many pieces, of so many bytes each
 BLOCK = 1 << 22
+RECENT = 2 * 10**9  # nanoseconds
 
-Known = tuple[str, int, int, int]  # path, size, time of the last change, inode
+Known = tuple[str, int, int, int, int]  # path, size, when it was written, when anything about it changed, inode
 KNOWN: dict[Known, str] = {}  # files that were read by this process: the runs of a sweep share their data
 
 
@@ -74,14 +76,17 @@ def contents_of_files(name: str, paths: Sequence[str | Path]) -> Contents:
 def hash_of_file(path: str | Path) -> str:
     """sha256 of a whole file; one that this process has read, and that looks the same, is not read again."""
     status = os.stat(path)
-    key = (os.path.realpath(path), status.st_size, status.st_mtime_ns, status.st_ino)
-    if key not in KNOWN:
-        digest = hashlib.sha256()
-        with open(path, "rb") as stream:
-            while block := stream.read(BLOCK):
-                digest.update(block)
-        KNOWN[key] = digest.hexdigest()
-    return KNOWN[key]
+    key = (os.path.realpath(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    if key in KNOWN:
+        return KNOWN[key]
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while block := stream.read(BLOCK):
+            digest.update(block)
+    found = digest.hexdigest()
+    if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > RECENT:
+        KNOWN[key] = found  # a file that was written just now may be written again before its clock ticks
+    return found
 
 
 def size_of(path: str | Path) -> int:
