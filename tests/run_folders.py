@@ -8,6 +8,8 @@ from typing import Any
 
 import tomli_w
 
+from fedwinnow import source
+
 
 def write_run(folder: Path, method: str, seed: int, accuracy: float | None, **changes: Any) -> Path:
     """A run that reached this accuracy; `status`, `cheats`, `federated`, `hash` and `auroc` go to the summary."""
@@ -22,6 +24,8 @@ def write_run(folder: Path, method: str, seed: int, accuracy: float | None, **ch
     summary |= {pick: {"accuracy": accuracy} for pick in ("last10", "last", "best")}
     summary["detection"] = {"samples": {"auroc": facts["auroc"]}}
     (folder / "summary.json").write_text(json.dumps(summary))
+    made = {"format": 1, "fedwinnow": {"source": source.package_source()}, "code": {}, "data": {}}
+    (folder / "identity.json").write_text(json.dumps(made))
     return folder
 
 

@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from fedwinnow.experiment.settings import Experiment
+from fedwinnow.flags import with_values
+from fedwinnow.source import source_in
 from fedwinnow.study.plan import read_book
+from fedwinnow.study.records import read_identity
 
 COLUMNS = (
     "scene",
@@ -37,9 +40,10 @@ COLUMNS = (
     "bytes_up",
     "scene_hash",
     "version",
+    "source",
     "command",
 )
-MANNERS = ("--out", "--checkpoint-every", "--backend", "--device", "--resume", "--json", "--quiet")
+MANNERS = ("--out", "--checkpoint-every", "--backend", "--device", "--resume", "--redo", "--json", "--quiet")
 ALONE = ("--resume", "--json", "--quiet")
 
 
@@ -53,7 +57,7 @@ def main() -> None:
     found = [*asked.runs.glob("*/*/summary.json"), *asked.runs.glob("*/*/seed-*/summary.json")]
     rows |= {key(row): row for path in sorted(found) if (row := line(path, asked.runs)) is not None}
     with asked.out.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(file, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(sorted(rows.values(), key=key))
     print(f"{asked.out}: {len(rows)} runs")
@@ -116,6 +120,7 @@ def line(path: Path, runs: Path) -> dict[str, str] | None:
         **{name: str(cost[name]) for name in ("forward_samples", "backward_samples", "bytes_up")},
         "scene_hash": summary["scene"]["hash"],
         "version": environment["fedwinnow"],
+        "source": source_in(read_identity(run)) or "",  # runs from before it was noted have none
         "command": what_matters(command),
     }
 
@@ -131,7 +136,7 @@ def as_command(asked: dict[str, str]) -> list[str]:
 
 def what_matters(command: list[str]) -> str:
     """The command without the flags that cannot change a number."""
-    words, rest = [], iter(command)
+    words, rest = [], iter(with_values(command))
     for word in rest:
         if word not in MANNERS:
             words.append(word)

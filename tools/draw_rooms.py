@@ -54,6 +54,7 @@ GROUND = {
     "options",
     "randomness",
     "reading",
+    "source",
     "terminal",
     "version",
 }

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Unpack
 
+from fedwinnow.experiment.identity import redo_of
 from fedwinnow.experiment.play import Manner, Watcher, play
 from fedwinnow.experiment.result import Result
 from fedwinnow.experiment.settings import Experiment, Settings, experiment_of
@@ -20,6 +21,7 @@ def run(
     backend: str = "serial",
     device: str | None = None,
     resume: bool = False,
+    redo: bool | Literal["all", "stale"] = False,
     checkpoint_every: int = 1,
     on_client_error: Literal["stop", "drop"] = "stop",
     quorum: float = 0.5,
@@ -70,18 +72,23 @@ def run(
         backend="serial"      or "processes:workers=2"
         device=None           "cpu", "cuda", "cuda:1", "mps"; None: the best there is
         resume=False          continue a run that was interrupted, or a finished one with more rounds
+        redo=False            start anew and remove what the run has left in the folder; "stale": only where its code or
+                              data has changed since
         checkpoint_every=1    save every so many rounds
         on_client_error="stop"    or "drop": leave a failing site out of the round
         quorum=0.5            with "drop": the share of the asked sites that must answer
         watchers=()           objects of your own that are told every round (`fedwinnow.experiment.play.Watcher`)
         track=None            names of trackers: "tensorboard", "wandb", "mlflow"
 
+    A folder whose run was made of other code or data than there is now is refused (`StaleError`).
+
     Raises `UsageError` for a wrong request, `DataError` for wrong data and `RunError` where the run itself failed, all
     of `fedwinnow.errors`. The run folder is described in docs/run-folder.md.
     """
     experiment = experiment_of(settings)
     folder = Path(out) if out is not None else default_folder(experiment)
-    manner = Manner(backend, device, resume, checkpoint_every, Faults(on_client_error, quorum))
+    faults = Faults(on_client_error, quorum)
+    manner = Manner(backend, device, resume, checkpoint_every, faults, redo=redo_of(redo))
     play(experiment, folder, manner, (*watchers, *make_trackers(track, folder)))
     return Result(folder)
 

@@ -149,8 +149,9 @@ def parse(command_class: type[Command], name: str, flags: list[str]) -> Command:
     import tyro
 
     from fedwinnow.config import keep_options, with_config
-    from fedwinnow.flags import check_flags, in_our_words
+    from fedwinnow.flags import check_flags, in_our_words, with_values
 
+    flags = with_values(flags)
     default, flags = with_config(command_class, flags)
     check_flags(command_class, flags)
     with in_our_words():

@@ -20,6 +20,10 @@ class UsageError(FedwinnowError):
     exit_code = 2
 
 
+class StaleError(UsageError):
+    """A folder holds a run that was made of other code or data than there is now."""
+
+
 class DataError(FedwinnowError):
     """The request is fine but the data is not: a missing or broken file, a bad row, a class without samples."""
 

@@ -16,6 +16,7 @@ import tyro
 from fedwinnow.errors import UsageError, unknown
 from fedwinnow.options import convert
 
+OPTIONAL = {"--redo": ("all", "stale")}  # flags that mean the first of their values where none is given
 FRAME = re.compile(r"[─━│╭╮╰╯-]{3,}|[│╭╮╰╯]")
 
 
@@ -36,6 +37,16 @@ class Flag:
         """Refuse a value of another kind; kinds that only the parser knows are left to it."""
         with contextlib.suppress(TypeError):
             convert(self.name, value, self.hint)
+
+
+def with_values(words: list[str]) -> list[str]:
+    """The words, with the value of a flag that may be given without one."""
+    full = []
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        full.append(word)
+        if word in OPTIONAL and following not in OPTIONAL[word]:
+            full.append(OPTIONAL[word][0])
+    return full
 
 
 def check_flags(command_class: type[Any], words: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -25,6 +26,24 @@ from fedwinnow.reading import Form, Maybe, demand, json_of, parsed, text_of
 
 # A finished or broken run may be continued with more rounds, and its scene may lie elsewhere: its hash is compared.
 FREE_TO_CHANGE = {"rounds", "scene"}
+# Every file that a run makes in its folder, the config last: as long as it is there, the folder is known to be a run's.
+MADE = (
+    "summary.json",
+    "identity.json",
+    "environment.json",
+    "scene.json",
+    "scene.npz",
+    "rounds.jsonl",
+    "clients.csv",
+    "verdicts.npz",
+    "ledger.json",
+    "state.safetensors",
+    "state.json",
+    "report.html",
+    "error.txt",
+    "config.toml",
+)
+MEMORY = re.compile(r"\.?\d{6,}-\d+-\d+\.safetensors")  # what a client remembers, whole or half written
 MOST_SHOWN = 6  # differences between two configs; a folder of something else differs in everything
 
 # What other parts of the program rely on when they read a run; the rest may be anything.
@@ -133,21 +152,53 @@ class RunFolder:
             sweep(self.path)
             write_text(self.path / "config.toml", tomli_w.dumps({"format": FORMAT, **config}))
 
+    @property
+    def holds_run(self) -> bool:
+        """Whether there is a run in the folder."""
+        return (self.path / "config.toml").exists()
+
+    def clear(self) -> None:
+        """Remove the run, so that it can start anew; what it has not made stays."""
+        with guarded(self.path):
+            sweep(self.path)
+            for folder in (self.memory, self.vault):
+                for path in folder.iterdir() if folder.is_dir() else ():
+                    if MEMORY.fullmatch(path.name):
+                        path.unlink()
+                with contextlib.suppress(OSError):  # absent, or somebody has put something there
+                    folder.rmdir()
+            for name in MADE:
+                (self.path / name).unlink(missing_ok=True)
+
     def other_scene(self, scene_hash: str) -> list[str]:
         """In what the folder's scene differs, where it has one already."""
         there = (self.read_json("scene.json") or {}).get("hash", scene_hash)
         return [] if there == scene_hash else [f"scene ({there[:12]} there, {scene_hash[:12]} now)"]
 
+    def other_settings(self, config: dict[str, Any]) -> bool:
+        """Whether the folder's run was asked for with other settings, which makes it another run.
+
+        A key that one of the two lacks is another version's, and an option of the method may have another default in
+        the user's file by now.
+        """
+        return any(
+            there is not None and here is not None and (key == "method.kind" or not key.startswith("method."))
+            for key, (there, here) in self.differing(config).items()
+        )
+
     def differences(self, config: dict[str, Any]) -> list[str]:
-        """The keys in which the folder's config differs from this one, with both values."""
+        """The keys in which the folder's config differs from this one, with both values, in words."""
+        return [
+            f"{key} ({'absent' if there is None else there} there, {'absent' if here is None else here} now)"
+            for key, (there, here) in self.differing(config).items()
+        ]
+
+    def differing(self, config: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """The keys in which the folder's config differs from this one, with both values; None where one has none."""
         found = flatten(self.settings())
         wanted = flatten(tomllib.loads(tomli_w.dumps(config)))
         keys = sorted((found.keys() | wanted.keys()) - FREE_TO_CHANGE)
-        return [
-            f"{key} ({found.get(key, 'absent')} there, {wanted.get(key, 'absent')} now)"
-            for key in keys
-            if found.get(key) != wanted.get(key)
-        ]
+        return {key: (found.get(key), wanted.get(key)) for key in keys if found.get(key) != wanted.get(key)}
 
     def settings(self) -> dict[str, Any]:
         """config.toml without its format, which must be one that we know."""

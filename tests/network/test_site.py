@@ -372,3 +372,20 @@ def test_a_simulation_has_no_bound_because_its_samples_are_the_coordinators_too(
     Scene.make("digits:train=60", clients=2).save(tmp_path / "scene")
     site = Site("a", SceneShare(tmp_path / "scene", (0, 1), "cpu"), tmp_path / "site", print)
     assert "error" not in site.answer(hello("fedgr") | {"task": None}, {})[0]
+
+
+def test_a_site_whose_data_has_changed_takes_no_further_part(real: Any, tmp_path: Path) -> None:
+    site, facts, weights, said = real
+    assert "error" not in site.answer(facts, weights)[0]
+    data = load("digits:train=60")
+    data.train.features.array.setflags(write=True)
+    data.train.features.array[0] += 1
+    restarted = Site("b", OwnData(data, "cpu"), tmp_path, said.append)
+    later = facts | {"round": 2}
+    told, sent = restarted.answer(later, weights)
+    assert "the data of this site has changed since the run began" in told["error"]
+    assert sent == {}
+    assert "error" not in restarted.answer(facts, weights)[0]  # the run begins anew
+    assert "error" not in restarted.answer(later, weights)[0]
+    unchanged = Site("b", OwnData(load("digits:train=60"), "cpu"), tmp_path, said.append)
+    assert "error" in unchanged.answer(later, weights)[0]

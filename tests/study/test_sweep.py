@@ -316,3 +316,130 @@ def test_two_sweeps_in_one_table_keep_their_names(tmp_path):
     fedwinnow.sweep(["fedavg"], scenes=scenes, seeds=1, out=tmp_path / "again", **SMALL | {"rounds": 0})
     clash = fedwinnow.table(tmp_path / "light", tmp_path / "again", show="last")
     assert {column.setting for column in clash.columns} == {"constant:rate=0.1", "constant:rate=0.3"}
+
+
+# --- runs that were made of something else -------------------------------------------------------------------------
+
+OWN = """
+from dataclasses import dataclass
+from typing import ClassVar
+from fedwinnow import Method
+
+
+@dataclass(frozen=True)
+class Own(Method):
+    name: ClassVar[str] = "own"
+
+    def choose(self, server):
+        return sorted(server.available)[:1]
+"""
+
+
+def participants(folder):
+    return {tuple(json.loads(line)["participants"]) for line in (folder / "rounds.jsonl").read_text().splitlines()}
+
+
+def test_a_sweep_tells_stale_runs_apart_and_redoes_them_when_asked(tmp_path, capsys):
+    method, out = tmp_path / "own.py", tmp_path / "sweep"
+    method.write_text(OWN)
+    words = ["--methods", "fedavg", method, "--seeds", "0", "--out", out, *flags(SMALL)]
+    assert command(*words) == 0
+    before = summaries(out)
+    own = next(path.parent for path in out.rglob("summary.json") if "own" in str(path))
+    assert participants(own) == {(0,)}
+    method.write_text(OWN.replace("[:1]", "[-1:]"))
+    capsys.readouterr()
+
+    assert command(*words) == 4  # nothing was played, and it does not look like success
+    said = capsys.readouterr()
+    assert "2 runs: 2 methods x 1 scenes x 1 seeds; 1 finished, 0 to continue, 0 new, 1 stale" in " ".join(
+        said.out.split()
+    )
+    assert "0 finished, 1 were finished before, 0 failed, 1 stale" in said.out
+    assert (
+        "1 of 2 runs are stale and were not played: own.py has changed since this run was made. Add --redo stale"
+        in (said.err)
+    )
+    assert summaries(out) == before
+    assert command(*words, "--json") == 4
+    told = {one["row"]: (one["status"], one["message"]) for one in json.loads(capsys.readouterr().out)}
+    assert told["fedavg"] == ("skipped", None)
+    assert told[str(method)] == ("stale", "own.py has changed since this run was made")
+    assert command(*words, "--plan", "--json") == 0
+    assert sorted(one["state"] for one in json.loads(capsys.readouterr().out)) == ["finished", "stale"]
+
+    played = (out / next(iter(before)) / "summary.json").stat().st_mtime_ns
+    assert command(*words, "--redo", "stale") == 0
+    said = capsys.readouterr()
+    assert "1 finished, 1 were finished before, 0 failed" in said.out
+    assert participants(own) == {(2,)}
+    assert (out / next(iter(before)) / "summary.json").stat().st_mtime_ns == played
+    assert command(*words) == 0
+    assert "0 finished, 2 were finished before" in capsys.readouterr().out
+
+
+def test_redo_alone_redoes_all(tmp_path, capsys):
+    words = ["--methods", "fedavg", "--seeds", "0", "1", "--out", tmp_path, *flags(SMALL)]
+    assert command(*words) == 0
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("summary.json")}
+    capsys.readouterr()
+    assert command("--redo", *words) == 0  # the word after it is another flag, not its value
+    assert "all are started anew" in " ".join(capsys.readouterr().out.split())
+    assert all(path.stat().st_mtime_ns > time for path, time in times.items())
+
+
+def test_changed_data_makes_the_runs_of_a_sweep_stale(tmp_path, monkeypatch):
+    table = tmp_path / "t.csv"
+
+    def write(first):
+        rows = [f"{number % 7 if number else first},{'ab'[number % 2]}" for number in range(40)]
+        table.write_text("\n".join(["age,label", *rows]) + "\n")
+
+    settings = {**SMALL, "data": str(table), "out": tmp_path / "sweep", "seeds": 2}
+    write(1)
+    fedwinnow.sweep(["fedavg"], **settings)
+    write(2)
+    stale = fedwinnow.sweep(["fedavg"], **settings)
+    assert [outcome.message for outcome in stale.stale] == [
+        "the values of t.csv have changed since this run was made"
+    ] * 2
+    redone = fedwinnow.sweep(["fedavg"], redo="stale", **settings)
+    assert [outcome.status for outcome in redone.outcomes] == ["finished"] * 2
+    table.unlink()  # what is finished needs its data no more
+    assert [outcome.status for outcome in fedwinnow.sweep(["fedavg"], **settings).outcomes] == ["skipped"] * 2
+
+
+def test_finished_runs_of_another_source_stay_and_broken_ones_are_stale(tmp_path, monkeypatch):
+    from fedwinnow import source
+
+    settings = {**SMALL, "out": tmp_path, "seeds": 2}
+    done = fedwinnow.sweep(["fedavg"], **settings)
+    broken = done.outcomes[1].job.folder
+    summary = json.loads((broken / "summary.json").read_text())
+    (broken / "summary.json").write_text(json.dumps(summary | {"status": "interrupted"}))
+    monkeypatch.setattr(source, "package_source", lambda: "0" * 64)
+    again = fedwinnow.sweep(["fedavg"], **settings)
+    assert [outcome.status for outcome in again.outcomes] == ["skipped", "stale"]
+    assert "not finished" in again.stale[0].message
+    assert "1 of 1 runs were made by another version of the source" in str(again.table())
+
+
+def test_a_run_from_the_command_line_is_redone(tmp_path, capsys):
+    words = ["run", "--out", str(tmp_path), *map(str, flags(SMALL))]
+
+    def code(*more):
+        with pytest.raises(SystemExit) as end:
+            main([*words, *more])
+        return end.value.code
+
+    assert code() == 0
+    assert code() == 2
+    identity = json.loads((tmp_path / "identity.json").read_text())
+    identity["data"]["samples"]["hash"] = "other"
+    (tmp_path / "identity.json").write_text(json.dumps(identity))
+    capsys.readouterr()
+    assert code("--resume") == 2
+    assert "the values of digits have changed since this run was made. Add --redo" in capsys.readouterr().err
+    assert code("--redo", "stale") == 0
+    assert code("--redo") == 0
+    assert code("--redo", "some") == 2

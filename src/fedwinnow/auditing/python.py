@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.schema import encode_rows, fit
 from fedwinnow.data.table import Table, as_texts
 from fedwinnow.errors import UsageError
+from fedwinnow.experiment.identity import redo_of
 from fedwinnow.experiment.play import Manner
 from fedwinnow.experiment.settings import Settings
 
@@ -53,6 +54,7 @@ class Options(Settings, total=False):
     expected_false_alarms: float | None
     self_test: bool | None
     out: str | Path | None
+    redo: bool | Literal["all", "stale"]
     backend: str
     device: str | None
 
@@ -134,6 +136,7 @@ def audit(
     expected_false_alarms: float | None = None,
     self_test: bool | None = None,
     out: str | Path | None = None,
+    redo: bool | Literal["all", "stale"] = False,
     backend: str = "serial",
     device: str | None = None,
     **settings: Any,
@@ -142,10 +145,11 @@ def audit(
 
     `x` may be an array, or a pandas frame whose label and site columns are named by `labels` and `sites`; a frame in
     gives a frame out. `settings` are those of training: method, model, rounds, epochs, seed and the rest. Without
-    `out` nothing is left on disk. `expected_false_alarms` and `self_test` are withdrawn.
+    `out` nothing is left on disk; with it an interrupted audit goes on, unless `redo` starts it anew.
+    `expected_false_alarms` and `self_test` are withdrawn.
     """
     choices = choices_of(threshold, expected_false_alarms, self_test)
-    manner = Manner(backend, device)
+    manner = Manner(backend, device, redo=redo_of(redo))
     if run is not None:
         given = {"x": x, "data": data, "site": site, "clients": clients, **settings}
         if beside := [name for name, value in given.items() if value is not None]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedwinnow import catalogue
 from fedwinnow.errors import DataError, UsageError
+from fedwinnow.experiment.identity import identity_of, refuse_changed
 from fedwinnow.experiment.play import Manner, Player, Watcher, play_stage
 from fedwinnow.experiment.prepare import Stage, prepare, restricted
 from fedwinnow.experiment.settings import Experiment
@@ -99,6 +100,7 @@ def judge_run(stage: Stage, folder: Path, judgement: Judgement, manner: Manner) 
                 f"--judgement {judgement} needs what sites keep in mind while they train, and {folder} was not trained "
                 "for an audit. Allowed with --run: final and filter."
             )
+        refuse_changed(place, identity_of(stage))
         return collected(stage, ask(stage, place, manner, everybody(stage)))
 
 

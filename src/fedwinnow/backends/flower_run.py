@@ -14,10 +14,9 @@ from flwr.serverapp import Grid
 from fedwinnow.backends.flower import Flower, Names, Roster, Unfit
 from fedwinnow.data.load import load
 from fedwinnow.errors import RunError, UsageError
-from fedwinnow.experiment.play import Manner, Player, Watcher
+from fedwinnow.experiment.play import Manner, Player, Watcher, claimed
 from fedwinnow.experiment.prepare import Stage, prepare
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.experiment.summary import config_of
 from fedwinnow.federation.host import Host
 from fedwinnow.network.agreement import describe_run, hello_of
 from fedwinnow.network.real_sites import real_stage, task_data
@@ -65,7 +64,7 @@ def coordinate(
     with folder.locked():
         if (out / "config.toml").exists():  # `check` would say it when all have come
             folder.settings()  # of a version that we know
-            if not manner.resume:
+            if not (manner.resume or manner.redo):
                 raise UsageError(
                     f"--out {out} already holds a run. Add --resume to continue it, or choose another folder."
                 )
@@ -153,11 +152,10 @@ def play_over(
         backends.append(Flower(host, roster, run, stage.site_names, terms.timeout))
         return backends[0]
 
-    config = config_of(stage)
-    folder.check(config, stage.scene.hash, resume=manner.resume)
+    claim = claimed(stage, folder, manner)
     over_network = dataclasses.replace(manner, backend="flower", reach=reach)
     player = Player(stage, folder, over_network, (*watchers, Herald(terms.say)))
-    folder.take(config)
+    claim.take(folder)
     summary = player.play()
     server, memory = player.server, player.federation.memory
     last = {c: (stage.method.send(server, c), memory.versions.get(c)) for c in server.available}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -89,6 +89,8 @@ class Audit(Flags):
     """cpu, cuda, cuda:1, mps; none: the best there is."""
     out: Path | None = None
     """The audit folder; none: audits/<data>."""
+    redo: Literal["all", "stale"] | None = None
+    """Start an unfinished audit anew; stale: only where its code or data has changed."""
 
     def run(self) -> int:
         """Audit, with a progress bar on a terminal."""
@@ -103,7 +105,7 @@ class Audit(Flags):
         console = self.console()
         try:
             with Bar(console, self.backend, self.device) as bar:
-                outcome = perform(settings, folder, Manner(self.backend, self.device), (bar,))
+                outcome = perform(settings, folder, Manner(self.backend, self.device, redo=self.redo), (bar,))
         except KeyboardInterrupt:
             console.print(f"\ninterrupted; the same command goes on where it was (folder {folder})", markup=False)
             return 130

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedwinnow.commands.audit import show_truth
 from fedwinnow.commands.common import Flags
@@ -29,6 +29,8 @@ class Demo(Flags):
     """The folder for the scene, its pictures and the runs."""
     rounds: int = 30
     """How many rounds each method trains."""
+    redo: Literal["all", "stale"] | None = None
+    """Train anew; stale: only what is unfinished and was begun by another version."""
 
     def run(self) -> int:
         """Make the scene, show and draw it, train two methods on it, audit its labels, and say what was found."""
@@ -92,7 +94,7 @@ class Demo(Flags):
             optimizer="sgd:lr=0.03,momentum=0.9",
         )
         with Bar(console) as bar:
-            return perform(AuditSettings(experiment), folder, Manner(), (bar,)).facts
+            return perform(AuditSettings(experiment), folder, Manner(redo=self.redo), (bar,)).facts
 
     def train(self, method: str, console: Console) -> dict[str, Any]:
         """One run on the scene; a second call of the demo finds it finished."""
@@ -109,7 +111,7 @@ class Demo(Flags):
             optimizer="sgd:lr=0.03,momentum=0.9",
         )
         with Bar(console) as bar:
-            return play(experiment, self.out / method, Manner(resume=True), (bar,))
+            return play(experiment, self.out / method, Manner(resume=True, redo=self.redo), (bar,))
 
 
 def show_runs(summaries: dict[str, dict[str, Any]], console: Console) -> None:

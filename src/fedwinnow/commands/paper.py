@@ -97,6 +97,8 @@ class Run(Chosen):
     """Where they run: loky (processes of this machine), dask, dask:address=tcp://host:8786, ray."""
     device: str | None = None
     """cpu, cuda, cuda:1, mps; none: the best there is."""
+    redo: Literal["all", "stale"] | None = None
+    """Start all runs anew; stale: those that were made of other code or data than there is now."""
     plan: bool = False
     """Only say what would be run, and how many hours it would take."""
 
@@ -113,7 +115,7 @@ class Run(Chosen):
         if self.plan:
             self.emit(planned(plan))
             return 0
-        work = Work(Manner(device=self.device, resume=True))
+        work = Work(Manner(device=self.device, resume=True, redo=self.redo))
         return carry_out(self, plan, engine, work, f"paper table {self.name} --scale {self.scale}")
 
     def announce(self, plan: Plan, console: Console) -> None:
@@ -134,9 +136,10 @@ class Run(Chosen):
             console.print(f"note: {words}", markup=False)
         if recipe.missing:
             console.print(f"not in this version: {', '.join(recipe.missing)}", markup=False)
-        counts = f"{len(plan.jobs)} runs: {states['finished']} finished, {states['broken']} to continue"
+        stale = f", {states['stale']} stale" if states["stale"] else ""
+        counts = f"{len(plan.jobs)} runs: {states['finished']} finished, {states['broken']} to continue{stale}"
         console.print(f"{counts}, in {plan.out}", markup=False)
-        hours = estimated_hours(plan, self.device)
+        hours = estimated_hours(plan, self.device, self.redo)
         if hours is not None:
             cost = f"{in_words(3600 * hours)} of training on this machine, one run at a time"
             console.print(f"{cost}, if every method costs what FedAvg does")

@@ -60,6 +60,8 @@ class Run(Flags):
     """A TOML file with the same names, or one of `fedwinnow configs`; flags win over it, option by option."""
     resume: bool = False
     """Continue a run that was interrupted, or a finished one with more --rounds."""
+    redo: Literal["all", "stale"] | None = None
+    """Start anew and remove what the run has left in the folder; stale: only where its code or data has changed."""
     test: float = 0.2
     """The share split off as the test part, where the data has none of its own."""
     validation: float = 0.0
@@ -110,7 +112,8 @@ class Run(Flags):
             with Bar(console, manner.backend, manner.device) as bar:
                 summary = play(experiment, folder, manner, (bar, *trackers))
         except KeyboardInterrupt:
-            words = f"\ninterrupted; continue with the same command and --resume (folder {folder})"
+            anew = ", without --redo" if self.redo else ""
+            words = f"\ninterrupted; continue with the same command and --resume{anew} (folder {folder})"
             console.print(words, markup=False)
             return 130
         self.emit({"folder": str(folder), **summary})
@@ -123,7 +126,7 @@ class Run(Flags):
         from fedwinnow.federation.rounds import Faults
 
         faults = Faults(self.on_client_error, self.quorum)
-        return Manner(self.backend, self.device, self.resume, self.checkpoint_every, faults)
+        return Manner(self.backend, self.device, self.resume, self.checkpoint_every, faults, redo=self.redo)
 
     def experiment(self) -> Experiment:
         """The settings that may change a result."""

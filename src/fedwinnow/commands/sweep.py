@@ -15,10 +15,12 @@ from fedwinnow.errors import FedwinnowError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fedwinnow.experiment.identity import Redo
     from fedwinnow.study.engine import Engine
     from fedwinnow.study.plan import Plan
     from fedwinnow.study.sweep import Clock, Outcome, Swept, Work
 
+STATUSES = ("finished", "skipped", "failed", "stale")
 Tables = tyro.conf.Suppress[tuple[dict[str, Any], ...]]
 
 
@@ -27,7 +29,8 @@ class Sweep(Run):
     """Run every method on every scene with every seed: the same scene and the same first weights for all at a seed.
 
     Flags, or a TOML file: fedwinnow sweep study.toml. The same command again skips what is finished and resumes what
-    is not. Every flag of `run` may be given; it holds for all runs.
+    is not; runs that were made of other code or data than there is now are stale, and left alone without --redo. Every
+    flag of `run` may be given; it holds for all runs.
     """
 
     takes_file: ClassVar[bool] = True
@@ -69,7 +72,7 @@ class Sweep(Run):
         console = self.console()
         if self.plan:
             return self.show_plan(plan, engine, console)
-        announce(plan, engine, self.device, console)
+        announce(plan, engine, self.device, console, self.redo)
         return carry_out(self, plan, engine, Work(replace(self.manner(), resume=True), self.track), f"table {plan.out}")
 
     def make_plan(self) -> Plan:
@@ -102,15 +105,15 @@ class Sweep(Run):
         from fedwinnow.terminal import Grid
 
         self.emit(planned(plan))
-        rows = [(escaped(job.row), escaped(job.scene), str(job.seed), job.state()) for job in plan.jobs]
+        rows = [(escaped(job.row), escaped(job.scene), str(job.seed), plan.state(job)) for job in plan.jobs]
         Grid("ttnw", ("method", "scene", "seed", "state"), rows, names=3).show(console)
-        announce(plan, engine, self.device, console)
+        announce(plan, engine, self.device, console, self.redo)
         return 0
 
 
 def planned(plan: Plan) -> list[dict[str, str]]:
     """Every run of a plan, for machines."""
-    return [{**job.request, "folder": str(job.folder), "state": job.state()} for job in plan.jobs]
+    return [{**job.request, "folder": str(job.folder), "state": plan.state(job)} for job in plan.jobs]
 
 
 def carry_out(flags: Flags, plan: Plan, engine: Engine, work: Work, following: str) -> int:
@@ -130,25 +133,27 @@ def carry_out(flags: Flags, plan: Plan, engine: Engine, work: Work, following: s
     return report(swept, console, f"fedwinnow {following}")
 
 
-def announce(plan: Plan, engine: Engine, device: str | None, console: Console) -> None:
+def announce(plan: Plan, engine: Engine, device: str | None, console: Console, redo: Redo = None) -> None:
     """How many runs there are, what state they are in, what they will cost."""
     from fedwinnow.experiment.estimate import in_words
-    from fedwinnow.study.sweep import estimated_seconds, states_of
+    from fedwinnow.study.sweep import estimated_seconds, states_of, to_play
 
     if console.quiet:
         return
     states = states_of(plan)
+    stale = f", {states['stale']} stale" if states["stale"] else ""
+    stale += {None: "", "stale": ", which are started anew", "all": "; all are started anew"}[redo]
     count = [len({getattr(job, name) for job in plan.jobs}) for name in ("row", "scene", "seed")]
     console.print(
         f"{len(plan.jobs)} runs: {count[0]} methods x {count[1]} scenes x {count[2]} seeds; "
         f"{states['finished']} finished, {states['broken']} to continue, "
-        f"{states['new']} new; {engine.pace} ({engine.name}), in {plan.out}",
+        f"{states['new']} new{stale}; {engine.pace} ({engine.name}), in {plan.out}",
         markup=False,
     )
-    if states["finished"] == len(plan.jobs):
+    if not to_play(plan, redo):
         return
     try:
-        words = in_words(estimated_seconds(plan, engine, device))
+        words = in_words(estimated_seconds(plan, engine, device, redo))
         console.print(f"[dim]this will take {words} if every method costs what FedAvg does[/]")
     except FedwinnowError as problem:
         console.print(f"no estimate: {problem}", style="dim", markup=False)
@@ -160,7 +165,9 @@ def tell(outcome: Outcome, clock: Clock, console: Console) -> None:
     from fedwinnow.report.words import percent
 
     job, left = outcome.job, clock.seconds_left()
-    result = percent(outcome.accuracy) if outcome.status == "finished" else f"FAILED: {outcome.message}"
+    result = (
+        percent(outcome.accuracy) if outcome.status == "finished" else f"{outcome.status.upper()}: {outcome.message}"
+    )
     time_left = f"; {in_words(left)} left" if left is not None and clock.left else ""
     console.print(
         f"{clock.done}/{clock.total} {job.row} | {job.scene} | seed {job.seed}: {result}, "
@@ -171,12 +178,13 @@ def tell(outcome: Outcome, clock: Clock, console: Console) -> None:
 
 
 def report(swept: Swept, console: Console, following: str) -> int:
-    """What became of the sweep and what to do next; 4 where a run failed."""
+    """What became of the sweep and what to do next; 4 where a run failed, or is stale."""
     import sys
 
-    counts = {name: sum(one.status == name for one in swept.outcomes) for name in ("finished", "skipped", "failed")}
+    counts = {name: sum(one.status == name for one in swept.outcomes) for name in STATUSES}
+    stale = f", {counts['stale']} stale" if counts["stale"] else ""
     console.print(
-        f"{counts['finished']} finished, {counts['skipped']} were finished before, {counts['failed']} failed; "
+        f"{counts['finished']} finished, {counts['skipped']} were finished before, {counts['failed']} failed{stale}; "
         f"now: {following}",
         markup=False,
         soft_wrap=True,
@@ -184,4 +192,11 @@ def report(swept: Swept, console: Console, following: str) -> int:
     for outcome in swept.failed:
         job = outcome.job
         print(f"error: {job.row}, {job.scene}, seed {job.seed}: {outcome.message}", file=sys.stderr)
-    return 4 if swept.failed else 0
+    if swept.stale:
+        reasons = "; ".join(dict.fromkeys(outcome.message for outcome in swept.stale))
+        print(
+            f"error: {counts['stale']} of {len(swept.outcomes)} runs are stale and were not played: {reasons}. "
+            "Add --redo stale to play them anew, or restore what they were made of.",
+            file=sys.stderr,
+        )
+    return 4 if swept.failed or swept.stale else 0

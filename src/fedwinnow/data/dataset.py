@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwinnow.data.contents import Contents, contents_of_arrays, contents_of_files
 from fedwinnow.errors import DataError
 
 Kind = Literal["images", "rows", "tokens"]
@@ -82,6 +83,12 @@ class Samples:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def arrays(self) -> list[NDArray[Any]]:
+        """Everything that is in memory: features, labels, ids, and what else there is."""
+        features = [self.features.array] if isinstance(self.features, Resident) else []
+        columns = (self.labels, self.ids, self.true, self.sites, *(self.human[name] for name in sorted(self.human)))
+        return [*features, *(column for column in columns if column is not None)]
+
     def subset(self, rows: Rows) -> Samples:
         """These rows, in this order."""
         return Samples(
@@ -110,6 +117,7 @@ class Dataset:
     vocabulary: int = 0  # how many token ids there are; 0 where samples are not tokens
     source: str = ""  # the spec that loads it again, for example "csv:path=a.csv,label=diagnosis"
     source_hash: str = ""  # sha256 of the files it came from, where that is cheap to know
+    contents: Contents | None = None  # what the files held that it was read from; None: what its arrays hold
 
     def __post_init__(self) -> None:
         check(self)
@@ -138,6 +146,22 @@ class Dataset:
         if self.train.sites is not None:
             digest.update("\0".join(self.train.sites.tolist()).encode())
         return digest.hexdigest()
+
+    def known_contents(self) -> Contents:
+        """What the samples hold, features included: that of their files, else of the arrays themselves.
+
+        Where there are files they count, because decoding or standardising may differ between machines.
+        """
+        if self.contents is not None:
+            return self.contents
+        parts = [self.train] if self.test is None else [self.train, self.test]
+        found = contents_of_arrays(self.name, [array for samples in parts for array in samples.arrays()])
+        files = [path for samples in parts for path in getattr(samples.features, "paths", ())]  # decoded when needed
+        if not files:
+            return found
+        pictures = contents_of_files(self.name, files)
+        total = hashlib.sha256(f"{found.hash}{pictures.hash}".encode()).hexdigest()
+        return Contents(self.name, total, found.sampled or pictures.sampled)
 
 
 def check(dataset: Dataset) -> None:

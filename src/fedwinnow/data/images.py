@@ -243,7 +243,9 @@ def cache_key(images: LazyImages, names: Sequence[str]) -> str:
             status = os.stat(path)
         except (OSError, ValueError) as problem:
             raise broken(path, problem) from None
-        digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="surrogateescape"))
+        # A copy may keep the time at which a file was written, but not the time at which it was put there.
+        times = f"{status.st_mtime_ns}\0{status.st_ctime_ns}"
+        digest.update(f"{name}\0{status.st_size}\0{times}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()[:40]
 
 

@@ -31,7 +31,12 @@ def with_test_part(dataset: Dataset, share: float, seed: int) -> Dataset:
         )
     chosen = draw(dataset.train.labels, wanted, seed, "test part")
     rest = np.setdiff1d(np.arange(len(dataset.train)), chosen)
-    return dataclasses.replace(dataset, train=dataset.train.subset(rest), test=dataset.train.subset(chosen))
+    return dataclasses.replace(
+        dataset,
+        train=dataset.train.subset(rest),
+        test=dataset.train.subset(chosen),
+        contents=dataset.known_contents(),  # now, while the samples stand in the order of the data
+    )
 
 
 def thinned(dataset: Dataset, imbalance: float) -> Dataset:

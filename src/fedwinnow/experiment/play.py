@@ -16,6 +16,8 @@ from fedwinnow.backends.choose import make_backend
 from fedwinnow.device import choose_device
 from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError, memory_in_words
 from fedwinnow.experiment.evaluation import Evaluation
+from fedwinnow.experiment.identity import FILE as IDENTITY
+from fedwinnow.experiment.identity import Identity, Redo, admit, identity_of
 from fedwinnow.experiment.prepare import Stage, prepare, setup_of
 from fedwinnow.experiment.set_aside import bench_of
 from fedwinnow.experiment.settings import Experiment
@@ -65,6 +67,7 @@ class Manner:
     faults: Faults = dataclasses.field(default_factory=Faults)
     judgement: str | Part = ""  # what the sites keep in mind for an audit
     reach: Callable[[Host], Backend] | None = None  # a way to the clients that `backend` names but cannot make
+    redo: Redo = None  # start anew: whatever is there, or what was made of other code or data
 
     def __post_init__(self) -> None:
         if self.checkpoint_every < 1:
@@ -80,8 +83,7 @@ def play(experiment: Experiment, out: Path, manner: Manner, watchers: tuple[Watc
 
 def play_stage(stage: Stage, folder: RunFolder, manner: Manner, watchers: tuple[Watcher, ...] = ()) -> dict[str, Any]:
     """The same for a stage that stands ready, in a folder that nobody else is writing to."""
-    config = config_of(stage)
-    folder.check(config, stage.scene.hash, resume=manner.resume)
+    claim = claimed(stage, folder, manner)
     done = folder.read_json("summary.json")
     if done is not None and done["status"] == "finished":
         refuse_fewer_rounds(stage.experiment.rounds, done["rounds"])
@@ -90,7 +92,7 @@ def play_stage(stage: Stage, folder: RunFolder, manner: Manner, watchers: tuple[
             return dict(done)
     # Only now: a wrong name of a model or an optimiser must not leave a folder that then has to be deleted.
     player = Player(stage, folder, manner, watchers)
-    folder.take(config)
+    claim.take(folder)
     return player.play()
 
 
@@ -101,6 +103,27 @@ def refuse_fewer_rounds(asked: int, played: int) -> None:
             f"--rounds {asked} was given, but this run has played {played} already; allowed: {played} or more, or "
             f"another folder."
         )
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a folder is taken for: the settings of a run, and the code and data that it is made of."""
+
+    config: dict[str, Any]
+    identity: Identity
+
+    def take(self, folder: RunFolder) -> None:
+        """Make the folder that of this run; the config comes last, because it says that a run is there."""
+        folder.write_json(IDENTITY, self.identity)
+        folder.take(self.config)
+
+
+def claimed(stage: Stage, folder: RunFolder, manner: Manner) -> Claim:
+    """What the folder shall be taken for, after a look at what it holds; a run to be redone is cleared."""
+    claim = Claim(config_of(stage), identity_of(stage, manner.judgement))
+    admit(folder, claim.config, claim.identity, stage.experiment.rounds, manner.redo)
+    folder.check(claim.config, stage.scene.hash, resume=manner.resume)
+    return claim
 
 
 def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from fedwinnow import catalogue
+from fedwinnow.data.contents import Contents
 from fedwinnow.data.dataset import Dataset, Features
 from fedwinnow.data.load import load
 from fedwinnow.data.tensors import InputStep
@@ -35,6 +36,7 @@ class SetAside:
     trusted: Features | None = None
     trusted_labels: Integers | None = None
     public: Features | None = None  # never with labels
+    public_contents: Contents | None = None  # what other data held, where that is public
     facts: dict[str, Any] = field(default_factory=dict)  # how many, and where from; a resumed run must find the same
 
 
@@ -53,13 +55,14 @@ def set_aside(method: Method, dataset: Dataset, experiment: Experiment) -> SetAs
         trusted = test.features.subset(chosen)
         known = test.true is not None or dataset.labels_trusted
         facts["trusted"] = {"samples": len(chosen), "labels": "true" if known else "given"}
-    public, rest = take_public(dataset, experiment, rest, facts)
+    public, contents, rest = take_public(dataset, experiment, rest, facts)
     return SetAside(
         test=None if test is None else test.features.subset(rest),
         test_labels=None if test is None else labels[rest],
         trusted=trusted,
         trusted_labels=labels[chosen],
         public=public,
+        public_contents=contents,
         facts=facts,
     )
 
@@ -106,19 +109,19 @@ def drawn(flag: str, wanted: float, rows: Integers, seed: int) -> tuple[Integers
 
 def take_public(
     dataset: Dataset, experiment: Experiment, rows: Integers, facts: dict[str, Any]
-) -> tuple[Features | None, Integers]:
-    """The public samples, and what is left of the test part."""
+) -> tuple[Features | None, Contents | None, Integers]:
+    """The public samples, what they hold where they are other data, and what is left of the test part."""
     wanted = amount(experiment.public)
     if wanted is None:
         other = load(experiment.public)
         refuse_other_kind(dataset, other)
         facts["public"] = {"samples": len(other.train), "source": other.source, "fingerprint": other.fingerprint()}
-        return other.train.features, rows
+        return other.train.features, other.known_contents(), rows
     chosen, rest = drawn("public", wanted, rows, experiment.seed)
     if not len(chosen) or dataset.test is None:
-        return None, rest
+        return None, None, rest
     facts["public"] = {"samples": len(chosen), "source": "test part"}
-    return dataset.test.features.subset(chosen), rest
+    return dataset.test.features.subset(chosen), None, rest
 
 
 def refuse_other_kind(dataset: Dataset, other: Dataset) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import io
 import math
 import platform
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ from fedwinnow.options import Part
 from fedwinnow.randomness import Floats
 from fedwinnow.scene.files import or_null
 from fedwinnow.version import __version__
+
+ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")  # how Python writes where an object is
 
 
 def summarise(
@@ -144,7 +148,17 @@ def plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, Dataset):
         return value.name
-    return getattr(value, "__name__", str(value))
+    if isinstance(value, list | tuple):
+        return ", ".join(str(plain(one)) for one in value)
+    if isinstance(value, functools.partial):
+        return f"partial of {plain(value.func)}"
+    return getattr(value, "__name__", None) or without_address(value)
+
+
+def without_address(value: Any) -> str:
+    """An object in words; where Python has nothing to say but its place in memory, its kind."""
+    text = str(value)
+    return type(value).__name__ if ADDRESS.search(text) else text
 
 
 def environment(stage: Stage, backend: str, device: str | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedwinnow.errors import UsageError, unknown
-from fedwinnow.study.records import finished, read_records
+from fedwinnow.study.records import finished, outdated_words, read_records
 
 # name -> (module and function, one line, options it takes)
 PICTURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -36,6 +36,7 @@ PICTURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
 
 def draw(name: str, places: Iterable[str | Path], path: Path, **options: Any) -> Path:
     """Draw one picture of these run folders into a file that ends in .png, .svg or .pdf."""
+    from fedwinnow.figures.style import footnote
     from fedwinnow.figures.view import View
 
     if name not in PICTURES:
@@ -52,11 +53,13 @@ def draw(name: str, places: Iterable[str | Path], path: Path, **options: Any) ->
             raise UsageError(f"--{key} {given[key]} was given, but figure {name} takes {takes}. Leave it out.")
     module, _, function = home.partition(":")
     drawing = getattr(importlib.import_module(f"fedwinnow.figures.{module}"), function)
-    views = [View(record) for record in finished(read_records(places))]
+    records = finished(read_records(places))
+    views = [View(record) for record in records]
     if module == "scene":
         made: Path = drawing(views[0].scene, path)
         return made
     if name == "sensitivity":
         given.setdefault("option", "")
-    drawn: Path = drawing(views, path, **given)
+    with footnote(" ".join(outdated_words(records))):
+        drawn: Path = drawing(views, path, **given)
     return drawn

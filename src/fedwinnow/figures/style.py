@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,19 @@ SETTINGS: dict[Any, Any] = {
 }
 
 
+FOOTNOTE = ContextVar("footnote", default="")
+
+
+@contextmanager
+def footnote(words: str) -> Iterator[None]:
+    """Words in small letters under every picture that is drawn within."""
+    before = FOOTNOTE.set(words)
+    try:
+        yield
+    finally:
+        FOOTNOTE.reset(before)
+
+
 @contextmanager
 def picture(path: Path, width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
     """A figure with one set of axes, saved to `path` when the block ends."""
@@ -62,6 +76,8 @@ def picture(path: Path, width: float, height: float) -> Iterator[tuple[Figure, A
     with matplotlib.rc_context(SETTINGS):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure, figure.add_subplot()
+        if words := FOOTNOTE.get():
+            figure.supxlabel(words, fontsize=6, color=GREY)
         metadata: dict[str, Any] = {"Date": None} if path.suffix == ".svg" else {"Software": None}
         with replacing(path) as stream:
             figure.savefig(stream, format=path.suffix[1:], metadata=metadata)

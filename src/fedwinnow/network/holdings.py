@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedwinnow.data.contents import Contents
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load
 from fedwinnow.device import choose_device
@@ -70,6 +71,10 @@ class SceneShare:
         device = choose_device(self.device, mixed_precision=stage.experiment.mixed_precision)
         setup = setup_of(stage.experiment, str(device))
         return Host(stage.sites, stage.judged, stage.parts, stage.method, setup, memory)
+
+    def contents(self) -> Contents:
+        """What the samples of the scene hold."""
+        return self.scene.dataset.known_contents()
 
     def finish(self, name: str, run: dict[str, Any], verdict: Answer, folder: Path) -> None:
         """A simulation is evaluated by its coordinator."""
@@ -149,6 +154,10 @@ class OwnData:
             )
         number = np.array([theirs.index(name) for name in ours], np.int64)
         return number[self.dataset.train.labels]
+
+    def contents(self) -> Contents:
+        """What the samples here hold."""
+        return self.dataset.known_contents()
 
     def finish(self, name: str, run: dict[str, Any], verdict: Answer, folder: Path) -> None:
         """audit.csv and report.html, for the people of this site."""

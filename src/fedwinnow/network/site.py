@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedwinnow.atomic import sweep, write_text
-from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError
+from fedwinnow.data.contents import Contents
+from fedwinnow.errors import DataError, FedwinnowError, RunError, StaleError, UsageError
 from fedwinnow.federation.host import Answer, Host, Task
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method
@@ -25,6 +26,7 @@ from fedwinnow.reading import json_of
 
 REPLY, NOTES = "reply.", "notes."
 JOINED = "join.json"  # says that a folder is that of a site, and in which format
+DATA = "data.json"  # what the data of a site held when a run began
 MEMORY_FILE = re.compile(r"(\d{6,10})-(\d{1,10})-(\d{1,10})\.safetensors")
 BOOKED = ("kind", "ask", "round", "exchange")  # what the ledger has of a question
 NOT_WRITTEN = "it could not write its ledger, so it sent nothing"
@@ -44,6 +46,9 @@ class Holding(Protocol):
 
     def host(self, run: dict[str, Any], number: int | None, memory: Memory) -> Host:
         """What answers for them."""
+
+    def contents(self) -> Contents:
+        """What the samples hold."""
 
     def finish(self, name: str, run: dict[str, Any], verdict: Answer, folder: Path) -> None:
         """Write what this site learns about its own labels."""
@@ -174,8 +179,23 @@ class Site:
         if self.ready is None or self.ready[0] != text:
             self.agreed(run)
             memory = Memory(self.place(run) / "clients")
-            self.ready = text, self.holding.host(run, number, memory)
+            host = self.holding.host(run, number, memory)
+            self.note_data(run, begins=facts.get("round") in (0, 1) and facts.get("memory") is None)
+            self.ready = text, host
         return run, self.ready[1]
+
+    def note_data(self, run: dict[str, Any], *, begins: bool) -> None:
+        """Note what the data here holds when a run begins; later it must be the same."""
+        path, now = self.place(run) / DATA, self.holding.contents().as_value()
+        if begins or not path.exists():
+            write_text(path, json.dumps(now) + "\n")
+        elif json_of(path, {"hash": str})["hash"] != now["hash"]:
+            raise for_others(
+                StaleError(
+                    "the data of this site has changed since the run began. Restore it, or let the coordinator start "
+                    "anew."
+                )
+            )
 
     def place(self, run: dict[str, Any]) -> Path:
         """Where everything about a run is kept."""

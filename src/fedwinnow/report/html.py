@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedwinnow import catalogue
+from fedwinnow import catalogue, source
 from fedwinnow.report import words
 from fedwinnow.report.curve import curve_of
 from fedwinnow.report.pages import render
@@ -40,12 +40,15 @@ def collect(folder: RunFolder, summary: dict[str, Any] | None = None) -> dict[st
     config = folder.settings()
     environment = folder.read_json("environment.json") or {}
     summary = summary or folder.read_json("summary.json") or {}
+    identity = folder.read_json("identity.json")
     rounds = folder.rounds()
     scene = Scene.load(folder.path)
     return {
         "summary": summary,
         "method": method_of(config, environment),
         "environment": environment,
+        "source": source.source_in(identity),
+        "current": source.is_current(identity),
         "scene": scene,
         "scene_rates": {"nominal": or_null(scene.nominal_rate), "realised": or_null(scene.realised_rate)},
         "curve": curve_of(rounds, summary),

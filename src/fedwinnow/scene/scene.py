@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 from dataclasses import dataclass, field
@@ -104,7 +105,8 @@ class Scene:
         from fedwinnow.data.load import load
         from fedwinnow.data.split import with_test_part
 
-        loaded = data if isinstance(data, Dataset) else load(data)
+        # Of data that a program hands over, the arrays count: it may have changed them since they were read.
+        loaded = dataclasses.replace(data, contents=None) if isinstance(data, Dataset) else load(data)
         dataset, rule = with_test_part(loaded, test, seed), catalogue.make("partitions", partition)
         if not isinstance(rule, Partition):
             raise UsageError(f"{partition} is not a partition.")

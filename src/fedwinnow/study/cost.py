@@ -9,23 +9,25 @@ from typing import Any
 from fedwinnow import catalogue
 from fedwinnow.data.load import understood
 from fedwinnow.data.source import Source
+from fedwinnow.experiment.identity import Redo
 from fedwinnow.study.plan import Job, Plan
 from fedwinnow.study.recipes import FOLDER
+from fedwinnow.study.sweep import to_play
 
 SMALL, LARGE = 32, 4  # images in the trial batch, by their size: a large network needs seconds for a few
 PATIENCE = 0.5  # seconds for the trial steps of one model
 
 
-def estimated_hours(plan: Plan, device: str | None = None) -> float | None:
-    """Hours of plain training for all unfinished runs, one after the other; None where the data's size is unknown."""
+def estimated_hours(plan: Plan, device: str | None = None, redo: Redo = None) -> float | None:
+    """Hours of plain training for what is left of a plan, one run after the other; None for data of unknown size."""
     sizes = tomllib.loads((FOLDER / "sizes.toml").read_text(encoding="utf-8"))
     seconds: dict[tuple[str, str], float] = {}
-    total = 0.0
+    total, left = 0.0, {job.folder for job in to_play(plan, redo)}
     for job in plan.jobs:
         source = catalogue.make("data", understood(job.experiment.data))
         if not isinstance(source, Source) or source.name not in sizes:
             return None
-        if job.state() == "finished":
+        if job.folder not in left:
             continue
         size, model = sizes[source.name], str(job.experiment.model or "lenet")
         if (source.name, model) not in seconds:

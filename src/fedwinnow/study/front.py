@@ -54,6 +54,7 @@ def sweep(
     engine: str = "loky",
     backend: str = "serial",
     device: str | None = None,
+    redo: bool | Literal["all", "stale"] = False,
     checkpoint_every: int = 1,
     on_client_error: Literal["stop", "drop"] = "stop",
     quorum: float = 0.5,
@@ -71,14 +72,17 @@ def sweep(
     (partition, noise, data ...). `seeds` is a number (3: the seeds 0, 1 and 2) or the seeds themselves. `settings` hold
     for all runs and are those of `fedwinnow.run`, which explains them. At one seed every method meets the same scene
     and the same first weights. `jobs` runs go at a time, on this machine or where `engine` says. A failing run does
-    not stop the others: see `failed` of what is given back.
+    not stop the others: see `failed` of what is given back. A run that was made of other code or data than there is
+    now is in `stale`, and not in its table; redo="stale" plays those anew, redo=True all of them.
     """
+    from fedwinnow.experiment.identity import redo_of
     from fedwinnow.experiment.play import Manner
     from fedwinnow.federation.rounds import Faults
     from fedwinnow.study.engine import make_engine
     from fedwinnow.study.sweep import Work, run_plan
 
-    manner = Manner(backend, device, True, checkpoint_every, Faults(on_client_error, quorum))
+    faults = Faults(on_client_error, quorum)
+    manner = Manner(backend, device, True, checkpoint_every, faults, redo=redo_of(redo))
     plan = plan_of(methods, scenes, seeds, Path(out).absolute(), settings)
     return run_plan(plan, make_engine(engine, jobs), Work(manner, track))
 

@@ -6,17 +6,20 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
 from fedwinnow.errors import UsageError, unknown
 from fedwinnow.experiment.settings import Experiment
+from fedwinnow.experiment.summary import plain
 from fedwinnow.formats import FIRST, FORMAT, check_format
+from fedwinnow.options import Part
 from fedwinnow.reading import demand, json_of
+from fedwinnow.study.present import Present
 
-State = Literal["new", "broken", "finished"]
+State = Literal["new", "broken", "finished", "stale"]
 Settings = dict[str, Any]
 Book = dict[str, dict[str, str]]  # by a run's folder within the sweep
 SETTINGS = tuple(field.name for field in dataclasses.fields(Experiment))
@@ -55,10 +58,10 @@ class Job:
     @property
     def request(self) -> dict[str, str]:
         """The settings as texts, to be compared with what was asked for earlier."""
-        return {key: str(value) for key, value in sorted(self.settings.items())}
+        return {key: in_words(value) for key, value in sorted(self.settings.items())}
 
     def state(self) -> State:
-        """Whether its folder holds all of it, a piece of it or nothing."""
+        """Whether its folder holds all of it, a piece of it or nothing; of what that is made, `Plan.state` knows."""
         if not (self.folder / "config.toml").exists():
             return "new"
         played = self.rounds_finished()
@@ -79,6 +82,16 @@ class Plan:
 
     out: Path
     jobs: tuple[Job, ...]
+    present: Present = field(default_factory=Present, compare=False, repr=False)
+
+    def state(self, job: Job) -> State:
+        """How a job stands; stale: its run was made of other code or data than there is now."""
+        state = job.state()
+        return "stale" if state != "new" and self.why_stale(job) is not None else state
+
+    def why_stale(self, job: Job) -> str | None:
+        """What has changed since a job's run was made; None where nothing has."""
+        return self.present.reason(job.folder, job.experiment)
 
     def check(self) -> None:
         """Refuse names that do not exist and folders that hold something else, before anything is run."""
@@ -120,6 +133,14 @@ class Plan:
         runs = before.get("runs", {}) | {self.place(job): job.request for job in self.jobs}
         names = before.get("names", {}) | {self.place(job): {"row": job.row, "scene": job.scene} for job in self.jobs}
         write_text(self.out / BOOK, json.dumps({"format": FORMAT, "runs": runs, "names": names}, indent=1) + "\n")
+
+
+def in_words(value: Any) -> str:
+    """A setting as a text that is the same in every process: no number of an object in memory."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(in_words, value))
+    known = value is None or isinstance(value, bool | int | float | str | Path | dict | Part)
+    return str(value) if known else str(plain(value))
 
 
 def read_book(out: Path) -> dict[str, Book]:

@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedwinnow import source
 from fedwinnow.errors import DataError, UsageError
+from fedwinnow.experiment.own_code import hash_of_source
 from fedwinnow.metrics.defined import Figure
+from fedwinnow.reading import json_of
 from fedwinnow.store import RunFolder
 from fedwinnow.study.plan import read_book
 
@@ -25,6 +28,13 @@ class Record:
     sweep: Path | None = None  # the sweep that asked for it, and what it is called there
     row: str = ""
     column: str = ""
+    current: bool = True  # whether the source of fedwinnow that made it is the one that runs now
+    changed: tuple[str, ...] = ()  # files of the user's own code that are not what they were
+
+    @property
+    def outdated(self) -> bool:
+        """Whether it might come out differently today."""
+        return not self.current or bool(self.changed)
 
     @property
     def seed(self) -> int:
@@ -96,7 +106,47 @@ def read_record(folder: Path) -> Record:
     run = RunFolder(folder)
     config, summary = run.settings(), run.read_json("summary.json")
     settings = {key: as_text(value) for key, value in config.items() if key != "method"}
-    return Record(folder, settings | {"method": str(summary["method"])}, summary)
+    identity = read_identity(folder)
+    return Record(
+        folder,
+        settings | {"method": str(summary["method"])},
+        summary,
+        current=source.is_current(identity),
+        changed=changed_files(identity, config),
+    )
+
+
+def read_identity(folder: Path) -> Any:
+    """What a run was made of; None where it does not say so, or not in words that can be read."""
+    try:
+        return json_of(folder / "identity.json")
+    except DataError:
+        return None
+
+
+def changed_files(identity: Any, config: dict[str, Any]) -> tuple[str, ...]:
+    """Which files of a method or a model of the user's own are not what they were, where they are still in place."""
+    code = identity.get("code") if isinstance(identity, dict) else None
+    given = {"method": str(config.get("method", {}).get("kind", "")), "model": str(config.get("model", ""))}
+    found = []
+    for part, text in given.items():
+        pieces = code.get(part) if isinstance(code, dict) else None
+        file = Path(text.rpartition(".py")[0] + ".py")
+        if isinstance(pieces, dict) and file.name in pieces and file.is_file():
+            home = file.resolve().parent
+            found += [name for name, known in pieces.items() if (hash_of_source(home / name) or known) != known]
+    return tuple(dict.fromkeys(found))
+
+
+def outdated_words(records: Sequence[Record]) -> list[str]:
+    """What a reader has to know of runs that were made by other code than there is now."""
+    older = sum(not record.current for record in records)
+    words = [f"{older} of {len(records)} runs were made by another version of the source."] if older else []
+    files = dict.fromkeys(name for record in records for name in record.changed)
+    for name in files:
+        count = sum(name in record.changed for record in records)
+        words.append(f"{count} of {len(records)} runs were made before {name} was changed.")
+    return words
 
 
 def named(record: Record, books: dict[Path, Names]) -> Record:

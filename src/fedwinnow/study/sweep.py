@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedwinnow.errors import FedwinnowError, RunError
+from fedwinnow.errors import FedwinnowError, RunError, StaleError
+from fedwinnow.experiment.identity import Redo
 from fedwinnow.experiment.play import Manner, play
 from fedwinnow.study.engine import Engine
 from fedwinnow.study.plan import Job, Plan, State
@@ -24,7 +25,7 @@ class Outcome:
     """What came of one job."""
 
     job: Job
-    status: str  # skipped, finished or failed
+    status: str  # skipped, finished, failed or stale
     seconds: float = 0.0
     accuracy: float | None = None
     message: str = ""
@@ -48,11 +49,17 @@ class Swept:
         """The runs that failed, with the reason."""
         return tuple(outcome for outcome in self.outcomes if outcome.status == "failed")
 
+    @property
+    def stale(self) -> tuple[Outcome, ...]:
+        """The runs that are there, but were made of other code or data than there is now."""
+        return tuple(outcome for outcome in self.outcomes if outcome.status == "stale")
+
     def table(self, **options: Any) -> Table:
-        """The runs as a table; the options are those of `fedwinnow.table`."""
-        folders = [outcome.job.folder for outcome in self.outcomes if outcome.status != "failed"]
+        """The runs as a table, without failed and stale ones; the options are those of `fedwinnow.table`."""
+        folders = [outcome.job.folder for outcome in self.outcomes if outcome.status in ("finished", "skipped")]
         if not folders:
-            raise RunError(f"all {len(self.failed)} runs failed; the first: {self.failed[0].message}")
+            first = (*self.failed, *self.stale)[0]
+            raise RunError(f"all {len(self.outcomes)} runs failed or are stale; the first: {first.message}")
         return make_table(folders, Wanted(**options))
 
 
@@ -70,6 +77,8 @@ class Work:
             summary = play(job.experiment, job.folder, self.manner, make_trackers(self.track, job.folder))
             story.unlink(missing_ok=True)  # of an attempt that went wrong
             return "finished", time.perf_counter() - began, summary["last10"]["accuracy"], ""
+        except StaleError as problem:  # what changed while the sweep ran
+            return "stale", time.perf_counter() - began, None, str(problem)
         except FedwinnowError as problem:
             return "failed", time.perf_counter() - began, None, str(problem)
         except Exception as problem:
@@ -86,9 +95,9 @@ def run_plan(
     """Play everything that is left of a plan; `tell` hears of every run as it ends."""
     plan.check()
     plan.write_book()
-    states = {job.folder: job.state() for job in plan.jobs}
-    outcomes = {job.folder: Outcome(job, "skipped") for job in plan.jobs if states[job.folder] == "finished"}
-    left = [job for job in plan.jobs if states[job.folder] != "finished"]
+    left = to_play(plan, work.manner.redo)
+    played = {job.folder for job in left}
+    outcomes = {job.folder: settled(plan, job) for job in plan.jobs if job.folder not in played}
     clock = Clock(left, engine.jobs)
     for place, (status, seconds, accuracy, message) in engine.map(work, left):
         outcome = Outcome(left[place], status, seconds, accuracy, message)
@@ -96,6 +105,18 @@ def run_plan(
         clock.note(outcome)
         tell(outcome, clock)
     return Swept(plan.out, tuple(outcomes[job.folder] for job in plan.jobs))
+
+
+def to_play(plan: Plan, redo: Redo = None) -> list[Job]:
+    """The runs that are left: all where they shall be redone, stale ones only where that was asked for."""
+    wanted = {"new", "broken"} | ({"stale"} if redo == "stale" else set())
+    return [job for job in plan.jobs if redo == "all" or plan.state(job) in wanted]
+
+
+def settled(plan: Plan, job: Job) -> Outcome:
+    """What came of a job that is not played."""
+    reason = plan.why_stale(job)
+    return Outcome(job, "skipped") if reason is None else Outcome(job, "stale", message=reason)
 
 
 class Clock:
@@ -131,29 +152,24 @@ class Clock:
 
 
 def states_of(plan: Plan) -> dict[State, int]:
-    """How many runs of a plan are finished, broken and new."""
-    found: dict[State, int] = {"finished": 0, "broken": 0, "new": 0}
+    """How many runs of a plan are finished, broken, new and stale."""
+    found: dict[State, int] = {"finished": 0, "broken": 0, "new": 0, "stale": 0}
     for job in plan.jobs:
-        found[job.state()] += 1
+        found[plan.state(job)] += 1
     return found
 
 
-def estimated_seconds(plan: Plan, engine: Engine, device: str | None) -> float:
+def estimated_seconds(plan: Plan, engine: Engine, device: str | None, redo: Redo = None) -> float:
     """What is left of a plan, from a few steps of each setting's own model; all methods count as plain training."""
     from fedwinnow.experiment.estimate import estimate
     from fedwinnow.experiment.prepare import prepare
 
     known: dict[str, float] = {}
     total = 0.0
-    for job in unfinished(plan):
+    for job in to_play(plan, redo):
         key = str({name: value for name, value in job.request.items() if name not in ("method", "seed")})
         if key not in known:
             stage = prepare(job.experiment)
             known[key] = estimate(stage, stage.experiment.rounds, "serial", device)
         total += known[key]
     return total / engine.jobs
-
-
-def unfinished(plan: Plan) -> Iterator[Job]:
-    """The runs that are left."""
-    return (job for job in plan.jobs if job.state() != "finished")

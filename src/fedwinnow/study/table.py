@@ -13,8 +13,9 @@ from fedwinnow.study import statistics
 from fedwinnow.study.against import duels, paired
 from fedwinnow.study.layout import Layout, lay_out, named_layout
 from fedwinnow.study.names import PICKS, Score, Shown, shown_figures
-from fedwinnow.study.records import Record, finished, read_records
+from fedwinnow.study.records import Record, finished, outdated_words, read_records
 
+OUTDATED = "†"  # beside a row, and before the note that explains it
 Mark = Literal["", "best", "tied"]
 Published = dict[tuple[str, str, str], tuple[float, Figure]]  # (row, setting, figure) -> a paper's mean and std
 
@@ -27,6 +28,7 @@ class Cell:
     mark: Mark = ""
     p: Figure = None  # of the comparison with the best row, corrected
     published: tuple[float, Figure] | None = None  # a paper's own mean and std, in the unit that is shown
+    outdated: int = 0  # how many of the runs were made by other code than there is now
 
     @property
     def mean(self) -> Figure:
@@ -63,6 +65,11 @@ class Table:
     def seeds(self) -> set[int]:
         """How many seeds the filled cells have."""
         return {len(cell.values) for column in self.columns for cell in column.cells.values() if cell.values}
+
+    @property
+    def outdated(self) -> set[str]:
+        """The rows with a run that was made by other code than there is now."""
+        return {row for column in self.columns for row, cell in column.cells.items() if cell.outdated}
 
     def __str__(self) -> str:
         from fedwinnow.study.writers import markdown
@@ -128,7 +135,8 @@ def build(layout: Layout, records: Sequence[Record], wanted: Wanted) -> Table:
             f"no run has a value for {', '.join(figure.path for figure in shown)}.{meant(shown, done)} "
             f"{done[0].folder / 'summary.json'} has what there is."
         )
-    notes = [*layout.notes, *unfinished(records), *absent(shown, known, done), *unpaired(layout)]
+    older = [f"{OUTDATED} {words}" for words in outdated_words(done)]
+    notes = [*layout.notes, *older, *unfinished(records), *absent(shown, known, done), *unpaired(layout)]
     notes += duels(layout, known[0], wanted.against) if wanted.against else []
     columns = tuple(judged(layout, setting, figure, wanted) for setting in layout.columns for figure in known)
     rows = tuple(sorted(layout.rows, key=lambda row: place_in(wanted.order, row)))
@@ -163,7 +171,8 @@ def judged(layout: Layout, setting: str, shown: Shown, wanted: Wanted) -> Column
         elif tested and row in p_values and row not in worse:
             mark = "tied"
         published = wanted.published.get((row, setting, shown.name))
-        cells[row] = Cell(values[row], mark, p_values.get(row), published)
+        outdated = sum(runs[row][seed].outdated for seed in values[row])
+        cells[row] = Cell(values[row], mark, p_values.get(row), published, outdated)
     return Column(setting, shown, cells)
 
 

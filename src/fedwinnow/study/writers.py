@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedwinnow.errors import UsageError
-from fedwinnow.study.table import Cell, Column, Table
+from fedwinnow.study.table import OUTDATED, Cell, Column, Table
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -31,6 +31,7 @@ LATEX_LETTERS = {
     "±": r"$\pm$",
     "≈": r"$\approx$",
     "–": "--",
+    "†": r"$\dagger$",
     "<": r"$<$",
     ">": r"$>$",
     "|": r"$|$",
@@ -93,6 +94,11 @@ def texts(table: Table, row: str) -> list[tuple[str, str]]:
     return found
 
 
+def title(table: Table, row: str) -> str:
+    """The name of a row, with a mark where other code made one of its runs."""
+    return f"{row} {OUTDATED}" if row in table.outdated else row
+
+
 def markdown(table: Table) -> str:
     """A table for a README or an issue."""
     titles = [f"{setting}: {figure}" if setting != "all runs" else figure for setting, figure in heads(table)]
@@ -102,7 +108,7 @@ def markdown(table: Table) -> str:
         cells = [
             f"**{text}**" if mark == "best" else text + " ≈" * (mark == "tied") for text, mark in texts(table, row)
         ]
-        lines.append("| " + " | ".join([escaped(row), *cells]) + " |")
+        lines.append("| " + " | ".join([escaped(title(table, row)), *cells]) + " |")
     return "\n".join([*lines, "", table.caption, *(f"\n{note}" for note in table.notes)]) + "\n"
 
 
@@ -124,7 +130,7 @@ def latex(table: Table) -> str:
     lines += [" & ".join(["", *lower]) + r" \\", r"\hline"]
     for row in table.rows:
         cells = [latex_cell(text, mark) for text, mark in texts(table, row)]
-        lines.append(" & ".join([for_latex(row), *cells]) + r" \\")
+        lines.append(" & ".join([for_latex(title(table, row)), *cells]) + r" \\")
     words = " ".join([table.caption, *table.notes])
     lines += [r"\hline", r"\end{tabular}", rf"\caption{{{for_latex(words)}}}", r"\end{table}"]
     return "\n".join(line for line in lines if line) + "\n"
@@ -145,14 +151,16 @@ def as_csv(table: Table) -> str:
     """One line per cell, in the unit that is shown, for a spreadsheet."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["row", "setting", "figure", "n", "mean", "std", "mark", "p", "rank", "paper_mean", "paper_std"])
+    writer.writerow(
+        ["row", "setting", "figure", "n", "mean", "std", "mark", "p", "rank", "paper_mean", "paper_std", "outdated"]
+    )
     for column in table.columns:
         for row in table.rows:
             cell, scale = column.cells[row], column.shown.scale
             values = [None if value is None else round(scale * value, 6) for value in (cell.mean, cell.std)]
             published = cell.published or (None, None)
             rank = table.ranks.get(row)
-            ends = [cell.mark, short(cell.p), short(rank), *published]
+            ends = [cell.mark, short(cell.p), short(rank), *published, cell.outdated]
             writer.writerow([row, column.setting, column.shown.name, len(cell.values), *values, *ends])
     return text.getvalue()
 
@@ -181,6 +189,7 @@ def as_value(table: Table) -> dict[str, Any]:
                         "std": cell.std,
                         "mark": cell.mark or None,
                         "p": cell.p,
+                        "outdated": cell.outdated,
                         "seeds": {str(seed): value for seed, value in cell.values.items()},
                         "paper": None
                         if cell.published is None
@@ -207,7 +216,7 @@ def for_terminal(table: Table) -> Grid:
 
     names = [(figure if setting == "all runs" else f"{setting}\n{figure}") for setting, figure in heads(table)]
     names += ["rank"] if table.ranks else []
-    rows = [[Text(row), *(marked(text, mark) for text, mark in texts(table, row))] for row in table.rows]
+    rows = [[Text(title(table, row)), *(marked(text, mark) for text, mark in texts(table, row))] for row in table.rows]
     return Grid("t" + "n" * len(names), [Text(), *map(Text, names)], rows)
 
 

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from fedwinnow.data.contents import contents_of_files
 from fedwinnow.data.dataset import Dataset, Samples
 from fedwinnow.data.files import existing_folder, hash_of_names
 from fedwinnow.data.images import SUFFIXES, Frame, channel_statistics, common_frame, load_images
@@ -56,6 +57,7 @@ class Folder(Source):
             mean=mean,
             std=std,
             source_hash=hash_of_names(every, [id_of(self.path, path) for path in every]),
+            contents=contents_of_files(self.path.resolve().name, every),
         )
         warn_of_alike_classes(dataset)
         return dataset

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from fedwinnow.data.archives import read_npz
 from fedwinnow.data.arrays import from_arrays
+from fedwinnow.data.contents import contents_of_files
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.files import hash_of_files
 from fedwinnow.data.source import Source
@@ -55,4 +56,5 @@ class Npz(Source):
             kind=self.kind,
             vocabulary=self.vocabulary,
         )
-        return replace(dataset, name=self.path.stem, source_hash=hash_of_files([self.path]))
+        contents = contents_of_files(self.path.name, [self.path])
+        return replace(dataset, name=self.path.stem, source_hash=hash_of_files([self.path]), contents=contents)

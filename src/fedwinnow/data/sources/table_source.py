@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from fedwinnow.data.contents import Contents, contents_of_files
 from fedwinnow.data.dataset import Dataset, Features, Resident, Samples
 from fedwinnow.data.files import existing_file, hash_of_files
 from fedwinnow.data.images import BrokenImage, Frame, channel_statistics, common_frame, load_images
@@ -97,9 +98,16 @@ class TableSource(Source):
             std=std,
             vocabulary=0 if self.text is None else self.vocabulary,
             source_hash=hash_of_files(paths),
+            contents=self.contents_of(tables),
         )
         warn_of_alike_classes(dataset)
         return dataset
+
+    def contents_of(self, tables: list[Table]) -> Contents:
+        """What the tables hold, the schema that was given, and the images that the tables name."""
+        images = [] if self.image is None else [path for table in tables for path in image_paths(table, self.image)]
+        schema = [] if self.schema is None else [self.schema]
+        return contents_of_files(self.path.name, [*(table.path for table in tables), *schema, *images])
 
     def fitted_schema(self) -> TableSchema:
         """The schema for other sites to take over with schema=, from this file alone."""

@@ -1,0 +1,152 @@
+"""A result belongs to the code and data that made it: identity.json notes both, and a change of either is noticed."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fedwinnow import catalogue, source
+from fedwinnow.data.contents import Contents
+from fedwinnow.errors import StaleError, UsageError
+from fedwinnow.experiment.own_code import Pieces, code_of_models, code_of_part, code_of_spec
+from fedwinnow.experiment.prepare import Stage
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.federation.method import Method
+from fedwinnow.options import Part
+from fedwinnow.store import RunFolder
+from fedwinnow.version import __version__
+
+FORMAT = 1
+FILE = "identity.json"
+ANEW = "Add --redo (in Python redo=True) to start anew, or choose another folder."
+
+Redo = Literal["all", "stale"] | None
+Identity = dict[str, Any]
+
+
+def identity_of(stage: Stage, judgement: str | Part = "") -> Identity:
+    """What a run is made of, as it goes into its folder."""
+    aside = stage.aside.public_contents
+    return {
+        "format": FORMAT,
+        "fedwinnow": {"version": __version__, "source": source.package_source()},
+        "code": code_in(stage.experiment, stage.method, judgement),
+        "data": data_in(stage.scene.dataset.known_contents(), aside),
+    }
+
+
+def data_in(contents: Contents, public: Contents | None = None) -> dict[str, Any]:
+    """The data of a run, and other data that is public in it."""
+    return {"samples": contents.as_value()} | ({} if public is None else {"public": public.as_value()})
+
+
+def code_in(experiment: Experiment, method: Method, judgement: str | Part = "") -> dict[str, Pieces]:
+    """What of the code is not ours, by the part of the experiment that it is for."""
+    found = {
+        "method": code_of_part(method),
+        "model": {} if experiment.model is None else code_of_models(experiment.model),
+        "loss": named("losses", method.loss),
+        "aggregator": named("aggregators", method.aggregate),
+        "optimizer": named("optimizers", experiment.optimizer),
+        "judgement": named("judgements", judgement) if judgement else {},
+    }
+    return {part: pieces for part, pieces in found.items() if pieces}
+
+
+def named(family: str, spec: Any) -> Pieces:
+    """The code of a part that was given by name, as a table or as an object."""
+    if isinstance(spec, dict):
+        spec = catalogue.make(family, spec)
+    return code_of_part(spec) if isinstance(spec, Part) else code_of_spec(family, str(spec))
+
+
+# --- what has changed ----------------------------------------------------------------------------------------------
+
+
+def stored_identity(folder: RunFolder) -> Identity | None:
+    """What a folder says of its run; None where the run is from before this was noted."""
+    found = folder.read_json(FILE)
+    return found if isinstance(found, dict) and found.get("format") == FORMAT else None
+
+
+def changes(before: Identity, now: Identity) -> list[str]:
+    """What of the user's code and data is not what it was, a few words each."""
+    found = []
+    for part in dict.fromkeys([*before.get("code", {}), *now["code"]]):
+        found += code_changes(before.get("code", {}).get(part, {}), now["code"].get(part, {}))
+    for name in dict.fromkeys([*before.get("data", {}), *now["data"]]):
+        there, here = before.get("data", {}).get(name), now["data"].get(name)
+        if there is None or here is None or there["hash"] != here["hash"]:
+            found.append(f"the values of {(here or there)['name']} have changed")
+    return list(dict.fromkeys(found))
+
+
+def code_changes(before: Pieces, now: Pieces) -> list[str]:
+    """Which pieces of the code of a part differ."""
+    first = next(iter(now or before), "")
+    found = []
+    for name in dict.fromkeys([*now, *before]):
+        made_since = name.startswith("the file ") and (name not in before or name not in now)  # perhaps by the run
+        if before.get(name) != now.get(name) and not made_since:
+            several = name.startswith(("the weights", "the settings"))
+            what = "is new" if name not in before else "is gone" if name not in now else "has changed"
+            beside = "" if name == first or name.startswith("the ") else f", which {first} imports,"
+            found.append(f"{name}{beside} {'have changed' if several else what}")
+    return found
+
+
+def redo_of(asked: bool | str | None) -> Redo:
+    """What a program asks for: True, False or a word."""
+    if asked in (None, False):
+        return None
+    word = "all" if asked is True else asked
+    if word not in ("all", "stale"):
+        raise UsageError(f"redo={asked!r} was given; allowed: True, False, 'all' or 'stale'.")
+    return word
+
+
+def staleness(folder: RunFolder, now: Identity, rounds: int) -> str | None:
+    """Why what a folder holds cannot stand for the run that is asked for; None where it can.
+
+    A finished run stays where only our own source has changed since: tables and figures mark it.
+    """
+    before = stored_identity(folder)
+    if before is not None and (found := changes(before, now)):
+        return f"{' and '.join(found)} since this run was made"
+    if source.is_current(before) or is_finished(folder, rounds):
+        return None
+    if before is None:
+        return "this run was begun by an older version, which did not note its source, and is not finished"
+    return "the source of fedwinnow has changed since this run was begun, and it is not finished"
+
+
+def is_finished(folder: RunFolder, rounds: int) -> bool:
+    """Whether a folder holds all rounds that are asked for."""
+    summary = folder.read_json("summary.json")
+    return isinstance(summary, dict) and summary.get("status") == "finished" and summary.get("rounds", 0) >= rounds
+
+
+def admit(folder: RunFolder, config: dict[str, Any], now: Identity, rounds: int, redo: Redo) -> None:
+    """Refuse a folder whose run was made of something else, or clear it where that was asked for.
+
+    A run with other settings is not this run: it is never cleared, and `RunFolder.check` refuses it.
+    """
+    if not folder.holds_run or folder.other_settings(config):
+        return
+    reason = staleness(folder, now, rounds)
+    if redo == "all" or (redo == "stale" and reason is not None):
+        folder.clear()
+    elif reason is not None:
+        raise StaleError(f"--out {folder.path}: {reason}. {ANEW}")
+
+
+def refuse_changed(folder: RunFolder, now: Identity) -> None:
+    """Refuse the model of a run whose code or data has changed since; how it shall judge now is another matter."""
+    before = stored_identity(folder)
+    if before is None:
+        return
+    code = {part: pieces for part, pieces in before["code"].items() if part != "judgement"}
+    if found := changes(before | {"code": code}, now):
+        raise StaleError(
+            f"{folder.path}: {' and '.join(found)} since this run was made. Play it again with --redo, or restore what "
+            f"it was made of."
+        )
