@@ -225,7 +225,7 @@ class RunFolder:
             if (self.path / "rounds.jsonl").exists():
                 settle(self.path / "rounds.jsonl")
             with replacing(self.path / "state.safetensors") as stream:
-                stream.write(seal(tensors, facts))
+                stream.writelines(seal(tensors, facts))
             write_text(self.path / "state.json", json.dumps(facts, sort_keys=True) + "\n", durable=False)
 
     def load_state(self, model: FlatModel) -> tuple[Payload, Payload, dict[str, Any]] | None:

@@ -429,6 +429,8 @@ def test_apply_and_undo_give_any_table_back(tmp_path, rows):
 def test_a_suggestion_is_accepted_from_this_probability_on(tmp_path, limit, changed):
     folder = site(tmp_path / "audit", "", [("1", "cat", "dog", "0.9", "review")])
     assert len(plan_for(folder, float(limit)).changes) == changed
+    with pytest.raises(UsageError, match="allowed: above 0 and at most 1"):
+        plan_for(folder, 0.0)
 
 
 def test_in_place_the_backup_and_the_receipt_are_there_before_the_data_changes(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import fedwinnow.experiment.play
 from fedwinnow import atomic
 from fedwinnow.api import run as play
 from fedwinnow.errors import DataError, UsageError
@@ -57,7 +58,7 @@ def flipped(content: bytes, place: int, bit: int) -> bytes:
 
 def test_no_bit_of_a_sealed_file_can_change_unnoticed(tmp_path):
     path = tmp_path / "one.safetensors"
-    whole = seal({"a": torch.arange(3.0), "b": torch.zeros(2, dtype=torch.int64)}, {"round": 3})
+    whole = b"".join(seal({"a": torch.arange(3.0), "b": torch.zeros(2, dtype=torch.int64)}, {"round": 3}))
     path.write_bytes(whole)
     tensors, facts = unseal(path)
     assert facts == {"round": 3}
@@ -215,7 +216,8 @@ def test_a_durable_write_is_on_the_disk_before_its_name_and_the_name_before_it_r
 
 
 @linux
-def test_a_checkpoint_follows_all_it_needs_and_old_memories_go_after_it(tmp_path, method, calls):
+def test_a_checkpoint_follows_all_it_needs_and_old_memories_go_after_it(tmp_path, method, calls, monkeypatch):
+    monkeypatch.setattr(fedwinnow.experiment.play, "APART", 0.0)
     run(tmp_path / "run", method, participation=1.0, rounds=3)
     saved = [number for number, call in enumerate(calls) if call == ("replace", "state.safetensors")]
     assert len(saved) == 3
@@ -234,12 +236,29 @@ def test_a_checkpoint_follows_all_it_needs_and_old_memories_go_after_it(tmp_path
         assert len(gone) == (2 if round_number < 3 else 0)
 
 
+@pytest.mark.parametrize(("apart", "saved"), [(0.0, [1, 2, 3, 4]), (3600.0, [1, 4])])
+def test_short_rounds_share_a_checkpoint_and_none_is_lost_by_control_c(tmp_path, method, monkeypatch, apart, saved):
+    monkeypatch.setattr(fedwinnow.experiment.play, "APART", apart)
+    found: list[int] = []
+    save = RunFolder.save_state
+    monkeypatch.setattr(RunFolder, "save_state", lambda self, *a: (save(self, *a), found.append(a[-1]["round"]))[0])
+    run(tmp_path / "run", method)
+    assert found == saved
+    found.clear()
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "other", method, watchers=(At(3, interrupt),))
+    assert found[-1] == 3
+    run(tmp_path / "other", method, resume=True)
+    assert comparable(tmp_path / "other") == comparable(tmp_path / "run")
+
+
 def test_memories_are_pruned_only_after_the_checkpoint_is_saved(tmp_path, method, monkeypatch):
     """A run that dies while it saves the checkpoint still has what the last one needs."""
     order: list[str] = []
     prune, save = Memory.prune, RunFolder.save_state
     monkeypatch.setattr(Memory, "prune", lambda self, needed: (order.append("prune"), prune(self, needed))[1])
     monkeypatch.setattr(RunFolder, "save_state", lambda self, *a: (save(self, *a), order.append("saved"))[0])
+    monkeypatch.setattr(fedwinnow.experiment.play, "APART", 0.0)
     run(tmp_path / "run", method, rounds=2)
     assert order == ["saved", "prune", "prune"] * 2
     kept = json.loads((tmp_path / "run" / "state.json").read_text())["memory"].values()

@@ -25,12 +25,13 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and 
 NURSERY = '''
 import json, os, signal, sys
 import rich.progress, torch
-import fedwinnow.commands.progress, fedwinnow.parts.two_gaussians
+import fedwinnow.commands.progress, fedwinnow.experiment.play, fedwinnow.parts.two_gaussians
 from fedwinnow.cli import main, parse
 from fedwinnow.commands.run import Run
 from fedwinnow.experiment.prepare import prepare
 
 torch.set_num_threads(1)  # threads do not survive a fork
+fedwinnow.experiment.play.APART = 0.0  # a checkpoint after every round, however short
 prepare(parse(Run, "run", ["--data", "digits:train=100", "--model", "mlp"]).experiment())  # imports all the rest
 print("ready", flush=True)
 

@@ -85,7 +85,7 @@ class Run(Flags):
     mixed_precision: bool = False
     """Half precision where it is safe; on a CUDA device only."""
     checkpoint_every: int = 1
-    """Save every so many rounds; more for big models."""
+    """Save every so many rounds, more for big models; at most once a second, and always at the end."""
     on_client_error: Literal["stop", "drop"] = "stop"
     """When a client fails: stop with its name, or leave it out of the round."""
     quorum: float = 0.5

@@ -1,9 +1,15 @@
-"""Playing an experiment: rounds, measurements and checkpoints, so that a kill at any moment loses at most a round."""
+"""Playing an experiment: rounds, measurements and checkpoints.
+
+A checkpoint is on the disk before the next round begins, so a kill or a power cut at any moment loses the round that
+was being played. Where rounds are shorter than a second, a checkpoint is written at most once a second, because waiting
+for the disk may take longer than such a round; then a second of rounds is lost, and played again with the same result.
+"""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +43,7 @@ from fedwinnow.scene.files import save_arrays, save_description
 from fedwinnow.store import RunFolder
 
 Checkpoint = tuple[Payload, Payload, dict[str, Any]]  # global weights, server memory, facts
+APART = 1.0  # seconds between two checkpoints, where rounds are shorter
 COSTS = ("bytes_up", "bytes_down", "forward_samples", "backward_samples")
 
 
@@ -164,6 +171,7 @@ class Player:
         )
         self.costs = dict.fromkeys(COSTS, 0.0)
         self.done = 0
+        self.saved = -math.inf  # when the last checkpoint was written
         self.unsaved: Checkpoint | None = None  # the last whole round, where it is not on disk yet
         memory = Memory(folder.memory)
         host = Host(stage.sites, stage.judged, stage.parts, stage.method, setup, memory)
@@ -255,12 +263,19 @@ class Player:
             self.costs[key] += row[key]
         self.folder.append_round(row)
         self.done = number
-        if number % self.manner.checkpoint_every == 0 or number == self.stage.experiment.rounds:
+        if self.due(number):
             self.write(self.checkpoint())
         else:
             self.unsaved = self.checkpoint(copied=True)
         for watcher in self.watchers:
             watcher.round(row)
+
+    def due(self, number: int) -> bool:
+        """Whether a checkpoint is written after this round: always after the last, and where sites wait for it."""
+        if number == self.stage.experiment.rounds:
+            return True
+        rested = self.manner.reach is not None or time.monotonic() - self.saved >= APART
+        return rested and number % self.manner.checkpoint_every == 0
 
     def line(self, number: int, tally: Tally, measured: dict[str, Any], evaluation: float) -> dict[str, Any]:
         """The line of rounds.jsonl."""
@@ -303,7 +318,7 @@ class Player:
         for memory in self.memories_here:
             memory.settle(facts["vault" if memory is self.server.vault else "memory"].values())
         self.folder.save_state(self.server.model, weights, state, facts)
-        self.unsaved = None
+        self.unsaved, self.saved = None, time.monotonic()
         self.prune(facts)
 
     def prune(self, facts: dict[str, Any]) -> None:

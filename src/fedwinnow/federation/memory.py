@@ -43,7 +43,8 @@ class Memory:
         temporary = self.folder / f".{name}"
         try:
             make_folder(self.folder)
-            temporary.write_bytes(content)
+            with temporary.open("wb") as stream:
+                stream.writelines(content)
             temporary.replace(self.folder / name)
         except OSError as problem:
             raise RunError(f"{self.folder}: a client's memory cannot be written ({problem.strerror}).") from None

@@ -24,14 +24,13 @@ MARK = b'{\\"checksum\\": \\"'  # how the metadata begins, as JSON within JSON
 REMEDY = "Restore the file from a copy, or start the run anew with --redo"
 
 
-def seal(tensors: Payload, facts: dict[str, Any] | None = None) -> bytes:
-    """Tensors and facts as the content of a file."""
+def seal(tensors: Payload, facts: dict[str, Any] | None = None) -> list[bytes | memoryview]:
+    """Tensors and facts as the content of a file, in pieces: a large model is not copied once more."""
     text = json.dumps({"checksum": BLANK, "format": FORMAT, "facts": facts or {}}, sort_keys=True)
     ready = {name: value.detach().cpu().contiguous() for name, value in sorted(tensors.items())}
-    content = bytearray(save(ready, metadata={KEY: text}))
+    content = save(ready, metadata={KEY: text})
     place = content.index(MARK) + len(MARK)
-    content[place : place + len(BLANK)] = hashlib.sha256(content).hexdigest().encode()
-    return bytes(content)
+    return [content[:place], checksum_of(content).encode(), memoryview(content)[place + len(BLANK) :]]
 
 
 def unseal(path: Path, remedy: str = REMEDY) -> tuple[Payload, dict[str, Any]]:

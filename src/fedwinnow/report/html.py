@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import UndefinedError
 
 from fedwinnow import catalogue, source
+from fedwinnow.errors import DataError
+from fedwinnow.reading import text_of
 from fedwinnow.report import words
 from fedwinnow.report.curve import curve_of
 from fedwinnow.report.pages import render
@@ -31,7 +34,13 @@ def write_report(folder: RunFolder, summary: dict[str, Any] | None = None) -> No
 def report_of(folder: str | Path) -> Path:
     """Make the report of any run folder anew; gives back its path."""
     run = RunFolder.existing(Path(folder))
-    write_report(run)
+    try:
+        write_report(run)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, UndefinedError) as problem:
+        raise DataError(
+            f"{run.path}: its files do not say what those of a run say ({type(problem).__name__}: {problem}). Restore "
+            f"summary.json, clients.csv and the others, or start the run anew with --redo."
+        ) from None
     return run.path / "report.html"
 
 
@@ -95,7 +104,7 @@ def client_rows(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     rows: list[dict[str, Any]] = []
-    for row in csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))):
+    for row in csv.DictReader(io.StringIO(text_of(path))):
         rates = {name: float(row[name]) if row[name] else None for name in row if name.endswith("_rate")}
         rows.append({**row, **rates})
     return rows
