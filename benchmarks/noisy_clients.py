@@ -3,7 +3,7 @@
     python -m benchmarks.noisy_clients [--tables 20] [--clients 20] [--classes 10]
 
 A table has a row per client and a column per class: the mean losses that clients would send. Clean clients lie around
-their class's own level, noisy ones (four in ten) above it, each by its own rate and in some classes more than in others.
+their class's own level, noisy ones (four in ten) above it, each by its own rate and not alike in all classes.
 """
 
 from __future__ import annotations
