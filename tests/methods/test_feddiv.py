@@ -12,6 +12,7 @@ from by_hand import conversation, identity, one_client, one_server
 from fedwinnow.methods.feddiv import MIDDLE, FedDiv
 from fedwinnow.methods.find import find_method
 from fedwinnow.parts.sample_losses import sample_losses
+from fedwinnow.parts.two_gaussians import TwoGaussians
 from fedwinnow.testing import MethodTester
 
 
@@ -89,6 +90,23 @@ def test_algorithm_2_starts_at_the_filter_that_was_sent():
     assert mixture[0].item() == pytest.approx(mean.item(), rel=1e-6)
     assert mixture[2].item() == pytest.approx(((clean * (losses - mean) ** 2).sum() / clean.sum()).item(), rel=1e-5)
     assert mixture[4].item() == pytest.approx((clean.sum() / 4).item(), rel=1e-6)
+
+
+def test_the_local_filter_has_converged():  # Algorithm 2, line 2
+    # The losses of a client without wrong labels, evenly along their distribution: one skewed heap, split slowly.
+    heights = torch.special.ndtri(torch.linspace(0.002, 0.998, 250, dtype=torch.float64))
+    losses = torch.nn.functional.softplus(-(2 + 2 * heights))
+    start = TwoGaussians.from_flat(torch.tensor([0.3, 2.8, 0.1, 1.0, 0.6, 0.4], dtype=torch.float64))
+
+    def noisy_share(mixture):
+        return float((mixture.p_low(losses) < 0.5).double().mean())
+
+    endless = FedDiv(em_steps=600, em_tolerance=0.0).fit_filter(losses, start)
+    found = FedDiv().fit_filter(losses, start)
+    torch.testing.assert_close(found.flat, endless.flat, rtol=1e-4, atol=0.0)
+    assert noisy_share(found) == noisy_share(endless) == pytest.approx(94 / 250)
+    # One that stops at a gain of 0.001 is not there yet.
+    assert noisy_share(FedDiv(em_tolerance=1e-3).fit_filter(losses, start)) == pytest.approx(87 / 250)
 
 
 def test_the_floor_of_the_variance():
@@ -320,6 +338,46 @@ def test_the_federated_filter_remembers_the_degraded_does_not(tmp_path):
     assert server.state["filter"].tolist() == pytest.approx(
         [0.0 + last, 4 + last, 1 + last, 2 + last, 0.5 + last, 0.5 + last]
     )
+
+
+def test_a_collapsed_filter_has_no_say_and_is_counted(tmp_path):
+    server, method = one_server(tmp_path, clients=4, rounds=9), FedDiv(passes=0)
+    method.start(server)
+
+    def merged(*said):
+        """The global filter after clients with ten samples each have sent these."""
+        weights = server.weights
+        answers = [(n, {**weights, "samples": torch.tensor(10), "mixture": torch.tensor(m).double()}) for n, m in said]
+        method.merge(server, iter(answers))
+        return server.state["filter"].tolist(), server.notes["collapsed_filters"]
+
+    sound, other = [0.0, 4.0, 1.0, 2.0, 0.5, 0.5], [2.0, 6.0, 1.0, 2.0, 0.5, 0.5]
+    collapsed = [1.0, 1.0, 0.3, 0.3, 1.0, 0.0]  # as two equal components, of which the first has all
+    first, count = merged((0, collapsed), (1, collapsed))
+    assert all(math.isnan(number) for number in first)  # nobody has one yet: no filter, everything is clean
+    assert count == 2
+    assert merged((0, sound), (1, collapsed)) == (pytest.approx(sound), 1)
+    assert merged((2, other), (3, collapsed)) == (pytest.approx([1.0, 5.0, 1.0, 2.0, 0.5, 0.5]), 1)
+    # A filter that collapses later takes its owner's old one out of the average; with none left the global one stays.
+    assert merged((0, collapsed)) == (pytest.approx(other), 1)
+    assert merged((2, collapsed)) == (pytest.approx(other), 1)
+    assert merged((3, sound)) == (pytest.approx(sound), 0)
+
+
+def test_where_all_of_a_degraded_round_collapse_the_filter_stays(tmp_path):
+    server, method = one_server(tmp_path, clients=2, rounds=9), FedDiv(passes=0, filter="degraded")
+    method.start(server)
+    for mixture in ([0.0, 4.0, 1.0, 2.0, 0.5, 0.5], [1.0, 1.0, 0.3, 0.3, 1.0, 0.0]):
+        reply = {**server.weights, "samples": torch.tensor(10), "mixture": torch.tensor(mixture).double()}
+        method.merge(server, iter([(0, reply)]))
+    assert server.state["filter"].tolist() == [0.0, 4.0, 1.0, 2.0, 0.5, 0.5]
+
+
+def test_equal_losses_make_a_collapsed_filter():
+    client = one_client([[1.0, 0.0]] * 3, [0, 0, 0])
+    client.model.load(identity())
+    mixture = FedDiv().update_state(client, client.given, FILTER)["mixture"]
+    assert bool(TwoGaussians.from_flat(mixture).collapsed)
 
 
 def test_a_client_that_was_never_seen_has_no_say(tmp_path):

@@ -170,7 +170,7 @@ def refined_loss(method: FedGr, q: list[float], logits: list[list[float]], given
     """The loss of a batch that is the whole site, predicted with these logits by global and local model alike."""
     client = site(logits, given)
     found, scores = sieved(q), torch.tensor(logits)
-    lesson = method.lesson(client, method.pseudo_labels(client, scores, found), found, early=False)
+    lesson = method.lesson(client, method.pseudo_labels(client, scores, found), found)
     return float(method.refined_loss(client, lesson.pseudo, lesson.share, scores, client.given))
 
 
@@ -226,18 +226,64 @@ def test_pseudo_labels_of_the_code_outlive_the_confidence():
 
 def test_reliable_samples_accumulate():  # eq. 16
     client, method = site([UNSURE] * 3, [1] * 3), FedGr()
-    method.pseudo_labels(client, torch.tensor([SURE, UNSURE, UNSURE]), sieved([0.1, 0.1, 0.1]))
+    method.refined_labels(client, torch.tensor([SURE, UNSURE, UNSURE]), sieved([0.1, 0.1, 0.1]))
     assert client.state["reliable"].tolist() == [True, False, False]
-    method.pseudo_labels(client, torch.tensor([UNSURE] * 3), sieved([0.1, 0.9, 0.1]))
+    method.refined_labels(client, torch.tensor([UNSURE] * 3), sieved([0.1, 0.9, 0.1]))
     assert client.state["reliable"].tolist() == [True, True, False]
     unknown = Sieved(torch.ones(3), torch.ones(3, dtype=torch.bool), 0.0, known=False)
-    method.pseudo_labels(client, torch.tensor([UNSURE] * 3), unknown)
+    method.refined_labels(client, torch.tensor([UNSURE] * 3), unknown)
     assert client.state["reliable"].tolist() == [True, True, False]
+
+
+# Three of five samples are clear to a model of scale 3 (0.953 at a margin of 3) and none is to one of scale 1.
+CLEAR, UNCLEAR = [1.0, 0.0], [0.1, 0.0]
+
+
+def said_to(scale: float, q: list[float]) -> dict[str, torch.Tensor]:
+    return {"weights": linear(scale).weights.clone(), "clean_probability": torch.tensor(q)}
+
+
+def teacher_after(method: FedGr, *visits: tuple[bool, float, list[float]]) -> float:
+    """The teacher's scale after visits (warm-up or not, scale of the global model, q), without a local step."""
+    client = site([CLEAR] * 3 + [UNCLEAR] * 2, [1] * 5)
+    for early, scale, q in visits:
+        (method.train_early if early else method.train)(client, said_to(scale, q))
+    return float(client.state["teacher"][0])
+
+
+NOISY, CLEAN = [0.1] * 5, [0.9] * 5
+
+
+def test_the_warm_up_makes_no_label_reliable():  # eqs. 15-16: D_r is empty when label refining begins
+    # In the warm-up the sieve finds all five clean and the global model is sure of three. Then every sample is noisy
+    # and none is sure: |D_r| / |D| = 0 < mu, so the teacher becomes the global model. Had the warm-up filled D_r, the
+    # teacher would keep 0.9 of what it was.
+    assert teacher_after(FedGr(), (True, 3.0, CLEAN), (False, 1.0, NOISY)) == 1.0
+    assert teacher_after(FedGr(preset="code"), (True, 3.0, CLEAN), (False, 1.0, NOISY)) == 1.0
+    # A visit after the warm-up does count: three of five are enough from then on.
+    later = teacher_after(FedGr(), (True, 3.0, CLEAN), (False, 3.0, NOISY), (False, 1.0, NOISY))
+    assert later == pytest.approx(0.9 * 3.0 + 0.1 * 1.0)
+
+
+def test_a_label_of_the_warm_up_is_no_pseudo_label_of_later():
+    client, method = site([CLEAR] * 3 + [UNCLEAR] * 2, [1] * 5), FedGr(persistent_pseudo=True)
+    method.train_early(client, said_to(3.0, NOISY))
+    assert "pseudo" not in client.state
+    method.train(client, said_to(3.0, NOISY))
+    assert client.state["pseudo"].tolist() == [0, 0, 0, -1, -1]
+
+
+def test_whether_this_visit_counts_before_the_teacher_is_revised():
+    # The first visit after the warm-up finds three pseudo-labels: in the paper they come before the revision (Algorithm
+    # 2, lines 4 and 5), in the code after it.
+    visits = ((True, 1.0, NOISY), (False, 3.0, NOISY))
+    assert teacher_after(FedGr(), *visits) == pytest.approx(0.9 * 1.0 + 0.1 * 3.0)
+    assert teacher_after(FedGr(reset_by="last_visit"), *visits) == 3.0
 
 
 def test_without_refining_only_clean_samples_are_trained_on():
     client, found = site([UNSURE] * 3, [1] * 3), sieved([0.9, 0.1, 0.8])
-    lesson = FedGr(refine=False).lesson(client, torch.tensor([-1, 0, -1]), found, early=False)
+    lesson = FedGr(refine=False).lesson(client, torch.tensor([-1, 0, -1]), found)
     assert lesson.rows is not None
     assert lesson.rows.tolist() == [0, 2]
     assert lesson.share.tolist() == [1, 1, 1]
@@ -268,21 +314,22 @@ def test_the_code_makes_every_update_twice_and_starts_with_copies():
 
 
 @pytest.mark.parametrize(
-    ("early", "noisy", "reliable", "strict", "kept"),
+    ("rate", "reliable", "strict", "kept"),
     [
-        (True, 0, 5, False, 0.0),
-        (False, 3, 0, False, 0.9),  # not noisy enough
-        (False, 4, 2, False, 0.0),  # 0.8 >= beta and 2/5 < mu
-        (False, 4, 3, False, 0.9),  # enough reliable labels
-        (False, 4, 2, True, 0.9),  # exactly beta is not above it
-        (False, 5, 2, True, 0.0),
+        (0.6, 0.0, False, 0.9),  # not noisy enough
+        (0.8, 0.4, False, 0.0),  # 0.8 >= beta and 2/5 < mu
+        (0.8, 0.6, False, 0.9),  # enough reliable labels
+        (0.8, 0.5, False, 0.9),  # exactly mu is enough
+        (0.8, 0.4, True, 0.9),  # exactly beta is not above it
+        (1.0, 0.4, True, 0.0),
     ],
 )
-def test_when_the_global_model_replaces_the_teacher(early, noisy, reliable, strict, kept):  # eq. 15
-    client = site([UNSURE] * 5, [1] * 5)
-    client.state["reliable"] = torch.arange(5) < reliable
-    found = sieved([0.1] * noisy + [0.9] * (5 - noisy))
-    assert FedGr(strict_reset=strict).kept_by_revision(client, found, early=early) == kept
+def test_when_the_global_model_replaces_the_teacher(rate, reliable, strict, kept):  # eq. 15
+    assert FedGr(strict_reset=strict).kept_by_revision(rate, reliable) == kept
+
+
+def test_in_the_warm_up_the_teacher_is_the_global_model():  # eq. 15, t < alpha
+    assert teacher_after(FedGr(), (True, 3.0, CLEAN), (True, 2.0, CLEAN)) == 2.0
 
 
 def test_the_divergence_is_from_teacher_to_student():  # eqs. 13, 17
@@ -311,7 +358,7 @@ def test_the_loss_is_the_sum_of_its_terms(terms):  # eq. 4
     rows = [SURE, [0.0, 1.0]]
     client = site(rows, [0, 1])
     method = FedGr(lambda_b=2.0, lambda_r=3.0)
-    lesson = method.lesson(client, torch.tensor([0, 1]), sieved([1.0, 1.0]), early=False)
+    lesson = method.lesson(client, torch.tensor([0, 1]), sieved([1.0, 1.0]))
     x, every = torch.tensor(rows), torch.arange(2)
     expected = (cross_entropy(3) + cross_entropy(1)) / 2
     if terms == "b":

@@ -16,6 +16,8 @@ from fedwinnow.experiment.result import Result
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.server import Server
 from fedwinnow.methods.fednoro import CLEAN, NOISY, UNKNOWN, FedNoRo
+from fedwinnow.parts.mixture import fit_mixtures
+from fedwinnow.parts.noisy_clients import prepared
 from fedwinnow.testing import MethodTester, toy_data
 
 
@@ -113,6 +115,31 @@ def test_clients_are_split_by_their_rows_and_the_silent_one_is_noisy():
     assert server.state["role"].tolist() == [CLEAN, CLEAN, CLEAN, NOISY, NOISY, NOISY]
     assert server.notes["noisy_clients"] == [3, 4]
     assert server.notes["indicator"][0] == [0.1, None]
+
+
+def test_the_paper_has_one_plain_mixture():  # Section 4.1: "a two-component Gaussian Mixture Model"
+    method = FedNoRo()
+    assert (method.detect, method.covariance, method.noisy_mean) == ("single", None, "norm")
+    code = FedNoRo(preset="code")
+    assert (code.detect, code.covariance, code.noisy_mean) == ("vote", None, "sum")
+    assert FedNoRo(detect="careful").detect == "careful"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_splits_as_one_mixture_of_the_runs_seed_does(seed):
+    # 20 rows of 6 numbers that single mixtures of different seeds split differently and the careful fit splits rightly.
+    generator = torch.Generator().manual_seed(2)
+    table = 0.5 + 0.1 * torch.rand(20, 6, generator=generator)
+    table[12:] += 0.2 + 3.0 * torch.rand(8, 1, generator=generator) * torch.rand(8, 6, generator=generator)
+    server = a_server(clients=20, round=10)
+    server.seed = seed
+    FedNoRo().split_clients(server, measured(dict(enumerate(table.tolist()))), decide=True)
+    points = prepared(table, torch.ones(20, 6, dtype=torch.bool), normalise=True)
+    expected = fit_mixtures(points, 1, seed, covariance="full").larger("norm")[0]
+    assert server.state["role"].tolist() == torch.where(expected, NOISY, CLEAN).tolist()
+    assert server.notes["agreement"] == 1.0
+    FedNoRo(detect="careful").split_clients(server, measured(dict(enumerate(table.tolist()))), decide=True)
+    assert server.state["role"].tolist() == [CLEAN] * 12 + [NOISY] * 8
 
 
 def test_a_measurement_for_a_study_decides_nothing():
@@ -239,7 +266,7 @@ def test_a_study_measures_every_round_of_stage_1(tmp_path):
         *(f"noisy={word}" for word in ("drop", "aggregate", "distil", "none")),
         *(f"indicator={word}" for word in ("loss", "confidence", "lid")),
         "loss=cross_entropy,normalise=false,absent=floor,distance=per_tensor",
-        "mixup=1,detect=vote,covariance=full",
+        "mixup=1,detect=vote,covariance=diagonal",
     ],
 )
 def test_every_ablation_runs(tmp_path, options):

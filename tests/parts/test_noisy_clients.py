@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedwinnow.parts import noisy_clients
+from fedwinnow.parts.mixture import fit_mixtures
 from fedwinnow.parts.noisy_clients import completed, most_frequent, noisy_set, prepared
 
 
@@ -30,7 +32,7 @@ def rows(spread: float) -> torch.Tensor:
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("normalise", [True, False])
-@pytest.mark.parametrize("detect", ["likely", "single", "vote"])
+@pytest.mark.parametrize("detect", ["careful", "single", "vote"])
 def test_clear_cases_are_always_found(covariance, normalise, detect):
     table = rows(spread=0.1)
     points = prepared(table, torch.ones_like(table, dtype=torch.bool), normalise)
@@ -40,13 +42,30 @@ def test_clear_cases_are_always_found(covariance, normalise, detect):
         assert 0 < agreement <= 1
 
 
-def test_the_likeliest_mixture_finds_noisy_clients_that_lie_far_apart():
-    # Two-means cuts the noisy clients in two, and EM stays there; the likelihood knows better.
+def test_a_careful_fit_finds_noisy_clients_that_lie_far_apart():
+    # Two-means cuts the noisy clients in two, and EM stays there; the likelihood of a diagonal mixture knows better.
     points = prepared(rows(spread=3.0), torch.ones(20, 6, dtype=torch.bool), normalise=True)
     noisy = torch.arange(20) >= 12
-    found = {detect: [noisy_set(points, detect, seed=seed)[0] for seed in range(10)] for detect in ("single", "likely")}
+    found = {
+        detect: [noisy_set(points, detect, seed=seed)[0] for seed in range(10)] for detect in ("single", "careful")
+    }
     assert sum(torch.equal(one, noisy) for one in found["single"]) < 5
-    assert all(torch.equal(one, noisy) for one in found["likely"])
+    assert all(torch.equal(one, noisy) for one in found["careful"])
+
+
+def test_a_single_mixture_and_a_vote_have_full_covariances_unless_told(monkeypatch):
+    points = prepared(rows(spread=3.0), torch.ones(20, 6, dtype=torch.bool), normalise=True)
+    for detect, fits, usual in (("single", 1, "full"), ("vote", 9, "full"), ("careful", 200, "diagonal")):
+        for given, expected in ((None, usual), ("full", "full"), ("diagonal", "diagonal")):
+            seen = []
+
+            def watched(points, fits, seed, *, covariance, seen=seen, **more):
+                seen.append((fits, covariance))
+                return fit_mixtures(points, fits, seed, covariance=covariance, **more)
+
+            monkeypatch.setattr(noisy_clients, "fit_mixtures", watched)
+            noisy_set(points, detect, seed=0, covariance=given)
+            assert set(seen) == {(fits, expected)}
 
 
 def test_the_most_frequent_set_wins_and_of_equals_the_first():

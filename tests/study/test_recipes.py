@@ -63,7 +63,7 @@ def test_words_of_the_paper_become_settings():
         "feddiv[no-pcs]", Setting("cifar100", "iid", "uniform rho=0.8 tau=0.5"), "paper"
     )
     assert settings["method"] == "feddiv:passes=10,eta=0,reselect=false"
-    assert settings["noise"] == "fedcorr:rho=0.8,tau=0.5"
+    assert settings["noise"] == "fedcorr:rho=0.8,tau=0.5,flip=fedcorr_compat"
     assert (settings["rounds"], settings["clients"], settings["model"]) == (1000, 50, "resnet34")
     assert Experiment(**settings).participation == 0.1
     real = find_recipe("fedes-table-3").job_settings("fedes", Setting("clothing1m", "not stated", "real"), "laptop")
@@ -117,7 +117,8 @@ def test_a_tiny_table_from_scratch(tmp_path, capsys):
     assert "no finished run" in capsys.readouterr().err
     assert command("run", *WORDS, "--runs", tmp_path) == 0
     assert "12 finished" in capsys.readouterr().out
-    assert command("table", *WORDS, "--runs", tmp_path, "--json") == 0
+    everything = [word for word in WORDS if word not in ("--methods", "fedavg", "fedprox")]
+    assert command("table", *everything, "--runs", tmp_path, "--json") == 0
     made = json.loads(capsys.readouterr().out)
     columns = {(column["setting"], column["figure"]): column["cells"] for column in made["columns"]}
     assert len(columns) == 3 * 2  # three partitions; best, which the paper prints, and last10
@@ -142,6 +143,22 @@ def test_a_tiny_table_from_scratch(tmp_path, capsys):
     assert published["fedavg"]["paper"] == {"mean": 67.75, "std": 4.38}
     assert any("MINIATURE" in note for note in made["notes"])
     assert made["notes"][0].startswith("CHANGED for every run: data=digits:train=100")
+
+
+def test_a_table_of_chosen_rows_has_no_others(tmp_path, capsys):
+    words = ["feddiv-table-2", "--columns", "p=0.3", "--seeds", "0", *TINY, "--runs", tmp_path]
+    assert command("run", *words, "--methods", "fedavg", "fedprox") == 0
+    capsys.readouterr()
+
+    def rows(*more):
+        assert command("table", *words, *more, "--json") == 0
+        return [set(column["cells"]) for column in json.loads(capsys.readouterr().out)["columns"]]
+
+    assert rows("--methods", "fedprox") == [{"fedprox"}] * 2
+    # In the paper's order or not, with a row that has no run, and one that only --also names.
+    chosen = rows("--methods", "feddiv", "fedavg", "--also", "oracle")
+    assert chosen == [{"feddiv", "fedavg", "oracle"}] * 2
+    assert rows() == [set(find_recipe("feddiv-table-2").rows)] * 2
 
 
 def fits(partition, spec):

@@ -165,7 +165,9 @@ class Table(Chosen):
         from fedwinnow.commands.table import present
         from fedwinnow.study.recipe_table import recipe_table
 
-        made = recipe_table(self.recipe(), self.make_plan(), self.scale, self.columns, self.test, self.alpha)
+        made = recipe_table(
+            self.recipe(), self.make_plan(), self.scale, self.columns, self.test, self.alpha, chosen=self.methods
+        )
         if self.set:
             made = dataclasses.replace(made, notes=(f"CHANGED for every run: {', '.join(self.set)}.", *made.notes))
         present(self, made, self.format, self.out)

@@ -92,10 +92,13 @@ class FedDiv(Method):
         presets={"paper": "absent", "code": "middle"},
     )
     em_steps: int | None = option(
-        None, "Most EM steps of a local filter.", at_least=1, presets={"paper": 100, "code": 3}
+        None, "Most EM steps of a local filter.", at_least=1, presets={"paper": 2000, "code": 3}
     )
     em_tolerance: float | None = option(
-        None, "EM ends when the log-likelihood gains less.", at_least=0, presets={"paper": 0.001, "code": 0.0}
+        None,
+        "EM has converged when the mean log-likelihood moves by less.",
+        at_least=0,
+        presets={"paper": 1e-10, "code": 0.0},
     )
     variance_floor: float = option(0.000001, "Smallest variance of a component of a local filter.", above=0)
     variance_weighting: Literal["linear", "squared", "moment"] | None = option(
@@ -148,15 +151,24 @@ class FedDiv(Method):
             return
         replies, news = noted(replies, "mixture", "samples")
         super().merge(server, replies)  # eq. (1)
-        for client, reply in news.items():  # eq. (4)
-            server.state["mixtures"][client] = reply["mixture"].double()
-            server.state["sizes"][client] = reply["samples"].double()
+        sent = torch.stack([reply["mixture"].double() for reply in news.values()])
+        collapsed = TwoGaussians.from_flat(sent).collapsed
+        for client, mixture, bad in zip(news, sent, collapsed.tolist(), strict=True):  # eq. (4)
+            server.state["mixtures"][client] = mixture
+            # A filter whose two components are one tells nothing apart, and would pull the others' together.
+            server.state["sizes"][client] = 0.0 if bad else news[client]["samples"].double()
         # eq. (5): the global filter from all cached filters, or (degraded) from this round's only
-        members = torch.tensor(list(news)) if self.filter == "degraded" else server.state["sizes"].nonzero().flatten()
-        server.state["filter"] = average_mixtures(
-            server.state["mixtures"][members], server.state["sizes"][members], filled(self.variance_weighting)
+        sound = server.state["sizes"] > 0
+        if self.filter == "degraded":
+            sound &= torch.isin(torch.arange(server.clients), torch.tensor(list(news)))
+        if sound.any():
+            server.state["filter"] = average_mixtures(
+                server.state["mixtures"][sound], server.state["sizes"][sound], filled(self.variance_weighting)
+            )
+        server.note(
+            filter=[round(number, 4) for number in server.state["filter"].tolist()],
+            collapsed_filters=int(collapsed.sum()),
         )
-        server.note(filter=[round(number, 4) for number in server.state["filter"].tolist()])
 
     # --- the client's half -----------------------------------------------------------------------------------------
 

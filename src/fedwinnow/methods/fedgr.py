@@ -63,6 +63,16 @@ class Lesson:
     anchor: Tensor | FlatModel | None = None  # the global model's features per sample, or the model
 
 
+def reliable_samples(client: Client) -> Tensor:
+    """D_r of eq. (16): samples that label refining ever found clean or gave a pseudo-label; empty at first."""
+    return client.state.get("reliable", torch.zeros(len(client), dtype=torch.bool))
+
+
+def reliable_share(client: Client) -> float:
+    """|D_r| / |D|."""
+    return float(reliable_samples(client).double().mean())
+
+
 @dataclass(frozen=True)
 class FedGr(Method):
     """The global model revises: it sieves samples, refines labels, corrects the EMA teacher and anchors features."""
@@ -108,6 +118,11 @@ class FedGr(Method):
     )
     strict_reset: bool | None = option(
         None, "The teacher is replaced above the noisy share only, not at it.", presets={"paper": False, "code": True}
+    )
+    reset_by: Literal["this_visit", "last_visit"] | None = option(
+        None,
+        "Reliable labels are counted with those of this visit, or as the visit before left them.",
+        presets={"paper": "this_visit", "code": "last_visit"},
     )
     ema_updates: int | None = option(
         None, "How often each update of the teacher is made.", at_least=1, presets={"paper": 1, "code": 2}
@@ -186,11 +201,13 @@ class FedGr(Method):
             self.observe(client)
         sieved = self.sieved(client, got)
         logits, features = client.predict_with_features(views=self.weak)
-        pseudo = self.pseudo_labels(client, logits, sieved)
-        lesson = self.lesson(client, pseudo, sieved, early=early)
+        before = reliable_share(client)
+        lesson = self.given_labels(client) if early else self.refined_labels(client, logits, sieved)
         if self.lambda_r:
             lesson.anchor = features if self.anchor == "once" else second_model(client, client.model.weights)
-        teacher = self.revised_teacher(client, sieved, lesson, early=early) if self.lambda_b else None
+        reliable = before if self.reset_by == "last_visit" else reliable_share(client)
+        kept = 0.0 if early else self.kept_by_revision(sieved.rate, reliable)
+        teacher = self.revised_teacher(client, kept, lesson, early=early) if self.lambda_b else None
         self.fit(client, lesson, teacher)
         if sieving and self.sieve == "local":
             self.observe(client)
@@ -211,8 +228,19 @@ class FedGr(Method):
         clean = q >= self.clean_from
         return Sieved(q, clean, 1.0 - float(exact(clean).mean()), known)
 
+    def given_labels(self, client: Client) -> Lesson:
+        """Eq. (8) in the warm-up: nothing is refined yet, so D_r stays empty."""
+        return Lesson(torch.full_like(client.given, NOTHING), torch.ones(len(client), device=client.given.device))
+
+    def refined_labels(self, client: Client, logits: Tensor, sieved: Sieved) -> Lesson:
+        """Label refining after the warm-up; what it finds joins D_r (eq. 16)."""
+        pseudo = self.pseudo_labels(client, logits, sieved)
+        reliable = (pseudo != NOTHING) | (sieved.clean & sieved.known)
+        client.state["reliable"] = reliable_samples(client) | reliable.cpu()
+        return self.lesson(client, pseudo, sieved)
+
     def pseudo_labels(self, client: Client, logits: Tensor, sieved: Sieved) -> Tensor:
-        """y^pse: what the global model is sure of on a weak view; eq. (16) counts samples that ever had one."""
+        """y^pse: what the global model is sure of on a weak view."""
         pseudo = sure_guesses(logits, self.confidence)
         if self.keep_clean:
             pseudo = torch.where(sieved.clean, client.given, pseudo)
@@ -220,15 +248,10 @@ class FedGr(Method):
             old = client.state.get("pseudo", torch.full_like(pseudo, NOTHING)).to(pseudo.device)
             pseudo = torch.where(pseudo == NOTHING, old, pseudo)
             client.state["pseudo"] = pseudo.cpu()
-        reliable = (pseudo != NOTHING) | (sieved.clean & sieved.known)
-        before = client.state.get("reliable", torch.zeros(len(client), dtype=torch.bool))
-        client.state["reliable"] = before | reliable.cpu()
         return pseudo
 
-    def lesson(self, client: Client, pseudo: Tensor, sieved: Sieved, *, early: bool) -> Lesson:
+    def lesson(self, client: Client, pseudo: Tensor, sieved: Sieved) -> Lesson:
         """Eq. (11): each refined label as a share of the given label and a pseudo-label for the rest."""
-        if early:
-            return Lesson(pseudo, torch.ones_like(sieved.q))
         client.note(selected=sieved.clean, pseudo_labels=torch.where(sieved.clean, NOTHING, pseudo))
         if not self.refine:
             return Lesson(pseudo, torch.ones_like(sieved.q), rows=sieved.clean.nonzero().flatten().cpu())
@@ -237,10 +260,9 @@ class FedGr(Method):
         # A clean sample's rest is its given label too, so that the two make it whole.
         return Lesson(torch.where(sieved.clean, client.given, pseudo), sieved.q)
 
-    def revised_teacher(self, client: Client, sieved: Sieved, lesson: Lesson, *, early: bool) -> MovingAverage:
+    def revised_teacher(self, client: Client, kept: float, lesson: Lesson, *, early: bool) -> MovingAverage:
         """The EMA model with the global one mixed in (eq. 12, m = 0), and what it says about a weak view (eq. 14)."""
         current = client.model.weights
-        kept = self.kept_by_revision(client, sieved, early=early)
         teacher = MovingAverage(
             second_model(client, current),
             client.state.get("teacher", current),
@@ -256,11 +278,10 @@ class FedGr(Method):
             teacher.move(current, kept)
         return teacher
 
-    def kept_by_revision(self, client: Client, sieved: Sieved, *, early: bool) -> float:
-        """Eq. (15): gamma_g, or 0 in the warm-up and on a noisy client with too few reliable labels."""
-        noisy = sieved.rate > self.noisy_client if self.strict_reset else sieved.rate >= self.noisy_client
-        few = float(client.state["reliable"].double().mean()) < self.refined_share
-        return 0.0 if early or (noisy and few) else self.global_decay
+    def kept_by_revision(self, rate: float, reliable: float) -> float:
+        """Eq. (15) after the warm-up: gamma_g, or 0 on a noisy client with too few reliable labels."""
+        noisy = rate > self.noisy_client if self.strict_reset else rate >= self.noisy_client
+        return 0.0 if noisy and reliable < self.refined_share else self.global_decay
 
     # --- the client's half: training -------------------------------------------------------------------------------
 

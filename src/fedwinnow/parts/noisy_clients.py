@@ -10,7 +10,7 @@ from torch import Tensor
 from fedwinnow.parts.mixture import Covariance, Measure, Start, fit_mixtures
 from fedwinnow.parts.scaling import zero_to_one
 
-Detect = Literal["likely", "single", "vote"]
+Detect = Literal["single", "vote", "careful"]
 VOTES = 9
 STARTS = 200
 COMPARABLE = 1e-3  # a smaller variance would let a component of one client win by shrinking to nothing
@@ -35,17 +35,19 @@ def completed(table: Tensor, present: Tensor) -> Tensor:
 
 
 def noisy_set(
-    points: Tensor, detect: Detect, *, seed: int, covariance: Covariance = "diagonal", measure: Measure = "norm"
+    points: Tensor, detect: Detect, *, seed: int, covariance: Covariance | None = None, measure: Measure = "norm"
 ) -> tuple[Tensor, float]:
     """The noisy clients, and the share of the fitted mixtures that agree on them.
 
-    `single` is one mixture, `vote` what most of nine find, `likely` the likeliest of many, which luck hardly moves.
+    `single` is one mixture with full covariances, as the plain words "a Gaussian mixture" mean it; `vote` is what most
+    of nine of them find. `careful` takes the likeliest of many from two kinds of starts, so that luck hardly moves it,
+    and has diagonal covariances: a full one has more numbers than few clients can tell.
     """
-    if detect != "likely":
+    if detect != "careful":
         fits = VOTES if detect == "vote" else 1
-        return most_frequent(fit_mixtures(points, fits, seed, covariance=covariance).larger(measure))
+        return most_frequent(fit_mixtures(points, fits, seed, covariance=covariance or "full").larger(measure))
     fitted = [
-        fit_mixtures(points, STARTS, seed, covariance=covariance, start=start, regularisation=COMPARABLE)
+        fit_mixtures(points, STARTS, seed, covariance=covariance or "diagonal", start=start, regularisation=COMPARABLE)
         for start in get_args(Start)
     ]
     sets = torch.cat([some.larger(measure) for some in fitted])

@@ -19,9 +19,16 @@ FITS = 1000  # mixtures per run where clients are told apart; the paper's 10,000
 
 
 def recipe_table(
-    recipe: Recipe, plan: Plan, scale: Scale, columns: Sequence[str] = (), test: Test = "t", alpha: float = 0.05
+    recipe: Recipe,
+    plan: Plan,
+    scale: Scale,
+    columns: Sequence[str] = (),
+    test: Test = "t",
+    alpha: float = 0.05,
+    *,
+    chosen: Sequence[str] = (),
 ) -> Table:
-    """The table of a recipe, with every row that the paper or the plan has and every column, or those asked for."""
+    """The table of a recipe: the paper's rows or those chosen of them, then the plan's others, and the columns."""
     runs: dict[tuple[str, str], dict[int, Record]] = {}
     records = []
     for job in plan.jobs:
@@ -34,7 +41,7 @@ def recipe_table(
                 runs.setdefault((job.row, job.scene), {})[job.seed] = record
     if not runs:
         raise DataError(f"{plan.out}: no finished run of {recipe.name}; start with: fedwinnow paper run {recipe.name}")
-    rows = tuple(dict.fromkeys((*recipe.rows, *(job.row for job in plan.jobs))))
+    rows = tuple(dict.fromkeys((*(chosen or recipe.rows), *(job.row for job in plan.jobs))))
     layout = Layout(rows, recipe.columns(columns), runs, notes_of(recipe, scale, records))
     usual = ("last10", "best") if recipe.figures[0] in ("last10", "best", "last") else ()
     wanted = Wanted(

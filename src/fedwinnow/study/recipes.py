@@ -6,7 +6,7 @@ import csv
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,7 +62,7 @@ class Recipe:
         """The methods as the paper orders them."""
         return tuple(dict.fromkeys(cell["method"] for cell in self.cells))
 
-    @property
+    @cached_property
     def settings(self) -> tuple[Setting, ...]:
         """The columns as the paper orders them."""
         return tuple(dict.fromkeys(map(setting_of, self.cells)))
@@ -107,10 +107,16 @@ class Recipe:
         """Everything that one run of the table sets, besides the seed."""
         data = dict(self.book["data"][setting.data][scale])
         place = dict(self.book["partitions"][setting.partition])
-        fill = {**place.pop("fill", {}), **data.pop("fill", {})}
+        noise = self.noise(setting.noise)
+        fill = {**place.pop("fill", {}), **noise.pop("fill", {}), **data.pop("fill", {})}
         row_settings = self.method(row, scale)
         row_settings["method"] = row_settings["method"].format(**fill)
-        return {**place, "noise": self.book["noises"][setting.noise], **data, **row_settings}
+        return {**place, **noise, **data, **row_settings}
+
+    def noise(self, word: str) -> Settings:
+        """The settings of a noise: the noise itself, and what it fills into the methods where it fills something."""
+        entry = self.book["noises"][word]
+        return {"noise": entry} if isinstance(entry, str) else dict(entry)
 
     def published(self) -> dict[tuple[str, str, str], tuple[float, float | None]]:
         """The paper's own numbers by row, column and figure; of a cell that is printed twice, the first."""
