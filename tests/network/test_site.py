@@ -59,6 +59,7 @@ def test_a_trained_model_leaves_and_is_written_down(real: Any, tmp_path: Path) -
     ]
     assert line["sent"]["weights"] == {
         "exposes": "model",
+        "receivers": ["server"],
         "shape": list(weights["weights"].shape),
         "bytes": 4 * weights["weights"].numel(),
     }

@@ -259,6 +259,8 @@ def answer_of(client: int, outcome: RecordDict | Lost) -> Answer:
         return Answer(client, error=str(problem))
     if "error" in facts:
         return Answer(client, error=str(facts["error"]))
+    if facts.get("absent") is True:
+        return Answer(client, absent=True)
     memory = facts.get("memory")
     return Answer(
         client=client,

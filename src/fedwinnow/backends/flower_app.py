@@ -1,7 +1,8 @@
 """The Flower app: the same run on a Flower federation that people already have, started with `flwr run`.
 
 The run config of the server names `config` (a TOML file as for `fedwinnow run`), `out` and `sites`; the node config of
-each site names `data`, or `scene` and `clients`, and `folder`. Everything here is Flower's public interface.
+each site names `data`, or `scene` and `clients`, and `folder`, and may name `least_count`. Everything here is Flower's
+public interface.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def number(kind: type[Number], key: str, text: str) -> Number:
 def train(message: Message, context: Context) -> Message:
     """Answer one message for the clients that the node config names."""
     node = context.node_config
-    site = site_of(*(str(node.get(key, "")) for key in ("data", "scene", "clients", "name", "folder")), context.node_id)
+    names = ("data", "scene", "clients", "name", "folder", "least_count")
+    site = site_of(*(str(node.get(key, "")) for key in names), context.node_id)
     reply = answered(site, message)
     if site.failure is not None:
         print(f"error: {site.failure}")  # into Flower's log: this process is not ours to end
@@ -63,8 +65,9 @@ def train(message: Message, context: Context) -> Message:
 
 
 @functools.lru_cache(maxsize=4)
-def site_of(data: str, scene: str, clients: str, name: str, folder: str, node: int) -> Site:
+def site_of(data: str, scene: str, clients: str, name: str, folder: str, least_count: str, node: int) -> Site:
     """The site of a node, kept where Flower keeps the process."""
-    holding = holding_of(data or None, Path(scene) if scene else None, clients or None, None)
+    least = number(int, "least_count", least_count) if least_count else None
+    holding = holding_of(data or None, Path(scene) if scene else None, clients or None, None, least)
     named = name or f"node-{node}"
     return Site(named, holding, Path(folder or f"sites/{named}"), print)

@@ -48,6 +48,11 @@ class FedDiv(Method):
     citation: ClassVar[str] = "Li et al., FedDiv: Collaborative Noise Filtering for Federated Learning, AAAI 2024"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "filter")
     exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "mixture": "client"}
+    forwards: ClassVar[dict[str, str]] = {
+        "weights": "warm-up with group=1: the next site in turn starts from its model as it is",
+        "counters": "with it",
+    }
+    asks: ClassVar[str] = "all sites in turn in the warm-up"
 
     preset: Literal["paper", "code"] = option("paper", "Follow the paper, or its released code where they differ.")
     passes: int | None = option(
@@ -148,11 +153,14 @@ class FedDiv(Method):
             return
         replies, news = noted(replies, "mixture", "samples")
         super().merge(server, replies)  # eq. (1)
+        news = {client: reply for client, reply in news.items() if bool(reply["mixture"].any())}  # zeros: it has none
         for client, reply in news.items():  # eq. (4)
             server.state["mixtures"][client] = reply["mixture"].double()
             server.state["sizes"][client] = reply["samples"].double()
         # eq. (5): the global filter from all cached filters, or (degraded) from this round's only
         members = torch.tensor(list(news)) if self.filter == "degraded" else server.state["sizes"].nonzero().flatten()
+        if not len(members):  # nobody has enough samples to tell its filter: that of before stays
+            return
         server.state["filter"] = average_mixtures(
             server.state["mixtures"][members], server.state["sizes"][members], filled(self.variance_weighting)
         )
@@ -289,7 +297,10 @@ class FedDiv(Method):
             return {}
         losses = sample_losses(logits, labels, self.sample_loss)
         start = None if torch.isnan(flat).any() else TwoGaussians.from_flat(flat, normalise=bool(self.normalise))
-        return {"mixture": self.fit_filter(losses, start).flat.cpu()}
+        found = self.fit_filter(losses, start)
+        held = float(found.weights.min()) * len(client)  # samples of which a component's mean and variance are
+        told = held >= client.least_count or bool(found.collapsed)
+        return {"mixture": found.flat.cpu() if told else torch.zeros_like(found.flat.cpu())}
 
     def judge(self, client: Client, got: Payload) -> Verdict:
         """The filter itself: the posterior of the noisy component, and what the global model would say instead."""

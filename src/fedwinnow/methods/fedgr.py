@@ -125,6 +125,10 @@ class FedGr(Method):
         None, "Leave out the last batch of an epoch when it is not full.", presets={"paper": False, "code": True}
     )
 
+    def exposed(self) -> dict[str, Exposure]:
+        kept_back = () if self.gmm_scope == "server" else ("sample_loss",)
+        return {key: kind for key, kind in self.exposes.items() if key not in kept_back}
+
     # --- the server's half -----------------------------------------------------------------------------------------
 
     def warm_up_rounds(self, server: Server) -> int:

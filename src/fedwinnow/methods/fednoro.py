@@ -55,6 +55,7 @@ class FedNoRo(Method):
         "indicator": "client",
         "present": "client",
     }
+    asks: ClassVar[str] = "all sites at once at the end of the warm-up"
 
     preset: Literal["paper", "code"] = option("paper", "Follow the paper, or its released code where they differ.")
     loss: str = option("logit_adjustment", "The loss of local training; cross_entropy: no logit adjustment (ablation).")
@@ -104,6 +105,9 @@ class FedNoRo(Method):
     measure_every: int = option(
         0, "Also measure every so many rounds of stage 1, to study its length; 0: only at its end.", at_least=0
     )
+
+    def by_class(self) -> dict[str, int]:
+        return {"indicator": 0, "present": 0} if self.indicator == "class_loss" else {}
 
     # --- the server's half -----------------------------------------------------------------------------------------
 

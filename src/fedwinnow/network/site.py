@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError
 from fedwinnow.federation.host import Answer, Host, Task
+from fedwinnow.federation.least_count import whole_passes
+from fedwinnow.federation.ledger import receivers
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method
 from fedwinnow.federation.payload import Payload, problem_with
@@ -28,8 +30,8 @@ class Holding(Protocol):
 
     simulated: bool  # whether questions of the evaluation may be answered: never where the data is real
 
-    def introduction(self, task: dict[str, Any] | None) -> dict[str, Any]:
-        """What a site says of itself; a task that does not suit its data is an error."""
+    def introduction(self, task: dict[str, Any] | None, least_count: int = 0) -> dict[str, Any]:
+        """What a site says of itself under this least count; a task that does not suit its data is an error."""
 
     def clients(self, run: dict[str, Any], number: int | None) -> tuple[int, ...]:
         """The numbers of the clients that live here."""
@@ -56,7 +58,9 @@ class Site:
             kind = facts.get("kind")
             if kind == "hello":
                 self.failure = None
-                said = {"site": self.name, **self.holding.introduction(facts.get("task"))}
+                said = {"site": self.name, **self.holding.introduction(facts.get("task"), asked_least(facts))}
+                if "few" in said:
+                    self.say("this site has fewer samples than the least count: it takes no part, and says no more")
                 return self.booked(facts, said, {})
             if kind == "ask":
                 return self.ask(facts, payload)
@@ -89,16 +93,17 @@ class Site:
             self.say(f"round {task.round}, {task.ask}: {answer.error}\n{answer.trace}".rstrip())
             told = answer.error if self.holding.simulated else answer.error.partition(":")[0]
             return {"error": told}, {}
+        if answer.absent:
+            return self.booked(facts, {"client": task.client, "absent": True}, {}, run, host.method)
         if not task.measures:
             prune(host.memory.folder, task)
             if (problem := problem_with(answer.reply, host.method.exposes)) is not None:
                 raise DataError(f"{problem}; nothing was sent")
-        said = {
-            "client": task.client,
-            "memory": answer.memory,
-            "forward_samples": answer.forward_samples,
-            "backward_samples": answer.backward_samples,
-        }
+        counts = {"forward_samples": answer.forward_samples, "backward_samples": answer.backward_samples}
+        if not self.holding.simulated and host.setup.least_count:
+            mine = host.sites.holdings.of(task.client)
+            counts = {name: whole_passes(count, mine.stop - mine.start) for name, count in counts.items()}
+        said = {"client": task.client, "memory": answer.memory, **counts}
         sent = {REPLY + key: value for key, value in answer.reply.items()}
         if self.holding.simulated:
             sent |= {NOTES + key: value for key, value in answer.notes.items()}
@@ -159,7 +164,7 @@ class Site:
     ) -> Letter:
         """Write into the site's own ledger what is about to leave; what cannot be written down does not leave."""
         folder = self.folder if run is None else self.place(run)
-        exposes = {} if method is None else method.exposes
+        exposes, forwarded = ({}, {}) if method is None else (method.exposes, method.forwarded())
         line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             **{key: facts[key] for key in ("kind", "ask", "round", "exchange") if key in facts},
@@ -167,6 +172,7 @@ class Site:
             "sent": {
                 key.removeprefix(REPLY): {
                     "exposes": exposes.get(key.removeprefix(REPLY), "sample"),
+                    "receivers": receivers(key.removeprefix(REPLY), forwarded),
                     "shape": list(value.shape),
                     "bytes": value.numel() * value.element_size(),
                 }
@@ -182,6 +188,12 @@ class Site:
                 f"{folder / 'ledger.jsonl'}: cannot be written ({problem.strerror}); nothing was sent."
             ) from None
         return said, sent
+
+
+def asked_least(facts: dict[str, Any]) -> int:
+    """The least count that a coordinator asks for; what is none asks for nothing, and the site's own holds."""
+    value = facts.get("least_count")
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def answerable(method: Method, ask: str) -> bool:
