@@ -41,6 +41,8 @@ def noisy_set(
 
     `single` is one mixture, `vote` what most of nine find, `likely` the likeliest of many, which luck hardly moves.
     """
+    if not points.shape[1]:  # nobody has said anything about any class
+        return torch.zeros(len(points), dtype=torch.bool), 1.0
     if detect != "likely":
         fits = VOTES if detect == "vote" else 1
         return most_frequent(fit_mixtures(points, fits, seed, covariance=covariance).larger(measure))
