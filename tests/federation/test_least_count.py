@@ -16,7 +16,6 @@ import torch
 from by_hand import identity, one_client, one_server
 from fedwinnow import catalogue
 from fedwinnow.backends.segments import OpenedArrays, SharedArrays
-from fedwinnow.backends.serial import Serial
 from fedwinnow.backends.setup_text import build_host, describe_host
 from fedwinnow.backends.worker import Worker
 from fedwinnow.data.dataset import Dataset, Resident, Samples
@@ -33,6 +32,7 @@ from fedwinnow.methods.winnow import TOLD, Winnow
 from fedwinnow.parts.flips import Flips
 from fedwinnow.testing import toy_data
 from stages import TINY, ready, run
+from wire import Wire
 
 LEAST = 5
 # Samples of the classes 0, 1 and 2 at four sites: enough of all; a small class; two small ones; a small site.
@@ -62,32 +62,6 @@ def settings_for(method: str, **changes: Any) -> dict[str, Any]:
     needs = find_method(method).needs
     more = {key: value for need in needs for key, value in NEEDED.get(need, {}).items()}
     return {**TINY, "data": small_data(), "partition": "column", "noise": "given", "rounds": 3, **more, **changes}
-
-
-class Wire:
-    """What travels in a run on one machine: every question and every answer, in order."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.answers: list[tuple[Task, Any]] = []
-        usual = Serial.exchange
-
-        def watched(backend: Serial, tasks: Any) -> Any:
-            asked = []
-
-            def passing() -> Any:
-                for task in tasks:
-                    asked.append(task)
-                    yield task
-
-            for answer in usual(backend, passing()):
-                self.answers.append((asked[-1], answer))
-                yield answer
-
-        monkeypatch.setattr(Serial, "exchange", watched)
-
-    @property
-    def of_the_method(self) -> list[tuple[Task, Any]]:
-        return [(task, answer) for task, answer in self.answers if not task.measures]
 
 
 # --- every method ---------------------------------------------------------------------------------------------------
