@@ -181,3 +181,47 @@ def test_a_site_that_is_refused_says_why_and_waits(real: Any) -> None:
     assert (said, sent) == ({"site": "b"}, {})
     assert not site.finished
     assert site.failure is None
+
+
+@pytest.mark.parametrize(("own", "asked", "few"), [(0, 0, False), (60, 60, False), (61, 0, True), (0, 61, True)])
+def test_a_site_below_the_larger_least_count_says_that_and_no_number(
+    tmp_path: Path, own: int, asked: int, few: bool
+) -> None:
+    data, told = load("digits:train=60"), list[str]()
+    site = Site("b", OwnData(data, "cpu", own), tmp_path, told.append)
+    said, _ = site.answer({"kind": "hello", "task": task_of(data), "least_count": asked}, {})
+    assert said == {"site": "b", "few": True} if few else {"site": "b", "samples": 60}
+    assert bool(told) == few
+    assert ("60" in (tmp_path / "ledger.jsonl").read_text()) == (not few)
+
+
+@pytest.mark.parametrize("asked", [-3, "many", None, True, 2.5])
+def test_a_coordinator_cannot_lower_a_sites_own_least_count(real: Any, asked: Any) -> None:
+    site, facts, weights, _ = real
+    site.holding.least_count = 61
+    said, _ = site.answer({"kind": "hello", "task": facts["run"]["task"], "least_count": asked}, {})
+    assert said == {"site": "b", "few": True}
+    said, sent = site.answer(facts, weights)  # it asks all the same, with a least count of 0
+    assert (said, sent) == ({"client": 1, "absent": True}, {})
+
+
+def test_a_value_per_sample_does_not_leave_a_site_with_a_least_count(real: Any) -> None:
+    site, facts, weights, _ = real
+    facts["run"]["experiment"]["method"] = {"kind": "fedgr"}
+    site.holding.least_count = 2
+    said, sent = site.answer(facts, weights)
+    assert sent == {}
+    assert "'sample_loss', a value for every single sample" in said["error"]
+
+
+def test_how_much_was_computed_does_not_tell_how_much_was_selected(real: Any) -> None:
+    site, facts, weights, _ = real
+    facts["run"]["experiment"]["method"] = {"kind": "fedrn"}
+    more = weights | {"input_seed": torch.tensor([1])}
+    exact, _ = site.answer(facts, more)
+    site.holding.least_count, site.ready = 5, None
+    said, _ = site.answer(facts, more)
+    assert exact["forward_samples"] % 60 != 0
+    for name in ("forward_samples", "backward_samples"):
+        assert said[name] % 60 == 0
+        assert 0 <= said[name] - exact[name] < 60
