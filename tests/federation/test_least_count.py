@@ -18,6 +18,9 @@ from fedwinnow import catalogue
 from fedwinnow.backends.segments import OpenedArrays, SharedArrays
 from fedwinnow.backends.setup_text import build_host, describe_host
 from fedwinnow.backends.worker import Worker
+from fedwinnow.commands.serve import Serve
+from fedwinnow.commands.sweep import Sweep
+from fedwinnow.config import read_config
 from fedwinnow.data.dataset import Dataset, Resident, Samples
 from fedwinnow.errors import FedwinnowWarning, RunError, UsageError
 from fedwinnow.experiment.prepare import prepare, setup_of
@@ -29,7 +32,9 @@ from fedwinnow.federation.method import Method
 from fedwinnow.methods.feddiv import FedDiv
 from fedwinnow.methods.find import find_method
 from fedwinnow.methods.winnow import TOLD, Winnow
+from fedwinnow.network.holdings import holding_of
 from fedwinnow.parts.flips import Flips
+from fedwinnow.scene.scene import Scene
 from fedwinnow.testing import toy_data
 from stages import TINY, ready, run
 from wire import Wire
@@ -182,6 +187,18 @@ def test_columns_of_winnows_counts_are_the_expected_wrong_labels_of_each_class()
     counts, rates = torch.tensor([2.0, 3.0], dtype=torch.float64), client.state["rates"]
     assert torch.allclose(told.sum(0), rates * (counts + 5) - 5 * told.sum() / 5, atol=1e-6)
     assert float(told.sum(0)[1]) == pytest.approx(1.0, abs=0.15)  # one label of class 1 is wrong, as the server sees
+
+
+def test_the_server_can_read_off_how_many_labels_of_each_class_are_wrong(tmp_path, monkeypatch):
+    wire = Wire(monkeypatch)
+    easy = {"data": toy_data(samples=480, classes=4, spread=0.4), "rounds": 10, "epochs": 2}
+    run(tmp_path, method="winnow", noise="constant:rate=0.3", **easy)
+    told = {task.client: answer.reply["statistics"].sum(0) for task, answer in wire.answers if task.ask == "expect"}
+    scene = Scene.load(tmp_path)
+    for client, columns in told.items():
+        mine = scene.holdings.of(client)
+        wrong = np.bincount(scene.given[mine][scene.wrong[mine]], minlength=4)
+        assert np.abs(columns.numpy() - wrong).max() < 0.5
 
 
 def test_a_class_of_one_sample_sends_that_samples_own_answer():
@@ -343,3 +360,21 @@ def test_other_processes_know_the_least_count(tmp_path):
 @pytest.mark.parametrize(("count", "samples", "told"), [(0, 7, 0), (1, 7, 7), (7, 7, 7), (8, 7, 14), (5, 0, 5)])
 def test_what_was_computed_is_told_in_whole_passes(count, samples, told):
     assert whole_passes(count, samples) == told
+
+
+def test_the_usual_least_count_is_five_where_sites_are_real_and_none_elsewhere(tmp_path):
+    assert Experiment().least_count == 0
+    assert Serve(data="digits").experiment().least_count == 5
+    assert Serve(data="digits", least_count=0).experiment().least_count == 0
+    assert Serve(data="digits", least_count=12).experiment().least_count == 12
+    assert Serve(scene=tmp_path).experiment().least_count == 0
+    assert holding_of("digits:train=60", None, None, "cpu").least_count == 5
+    assert holding_of("digits:train=60", None, None, "cpu", 0).least_count == 0
+    with pytest.raises(UsageError, match="--least-count -2"):
+        holding_of("digits:train=60", None, None, "cpu", -2)
+
+
+def test_a_sweep_takes_it_from_its_file(tmp_path):
+    (tmp_path / "sweep.toml").write_text("least_count = 5\nseeds = [0]\nmethods = ['fedavg']\n", encoding="utf-8")
+    sweep = Sweep(**read_config(tmp_path / "sweep.toml", Sweep), config=tmp_path / "sweep.toml")
+    assert [job.experiment.least_count for job in sweep.make_plan().jobs] == [5]

@@ -6,13 +6,16 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 
+from by_hand import one_client
 from fedwinnow import catalogue
 from fedwinnow.federation.host import Answer, Task
 from fedwinnow.federation.method import Method
 from fedwinnow.federation.rounds import Faults
+from fedwinnow.methods.fedavg import FedAvg
 from fedwinnow.methods.find import find_method
 from stages import TINY, ready, run
 from wire import Wire
@@ -190,3 +193,29 @@ def test_an_exchange_that_a_round_can_do_without_has_no_quorum(tmp_path, monkeyp
     player.federation.method.start(player.server)
     player.federation.play_round(1)
     assert player.federation.play_round(2).dropped.keys() == {"client-0", "client-1", "client-2"}
+
+
+# --- what "about the model" means ------------------------------------------------------------------------------------
+
+
+def test_a_crafted_model_brings_samples_back_and_no_least_count_hinders_it():
+    # All neurons of the first layer look the same way, each from a little farther on: what the update of one has and
+    # that of the next has not is the sample between them. docs/exposure.md has the number.
+    chance = np.random.RandomState(0)
+    rows, labels = chance.normal(size=(150, 8)), chance.randint(0, 3, 150).tolist()
+    client = one_client(rows, labels, classes=3, model="mlp:hidden=400", lr=10_000, batch_size=100_000)
+    client.least_count = 5
+    first, last = client.model.module.hidden1, client.model.module.fc
+    with torch.no_grad():
+        direction = torch.randn(8, generator=torch.Generator().manual_seed(5))
+        first.weight.copy_((direction / direction.norm()).expand(400, 8))
+        first.bias.copy_(-torch.distributions.Normal(0.0, 1.0).icdf((torch.arange(400) + 0.5) / 400))
+        last.weight.copy_(torch.tensor([[0.01], [-0.02], [0.03]]).expand(3, 400))
+    before = client.model.payload()
+    start = [value.detach().double().clone() for value in (first.weight, first.bias)]
+    client.model.load(FedAvg().train(client, before))
+    moved = [value.detach().double() - old for value, old in zip((first.weight, first.bias), start, strict=True)]
+    weight, bias = (value[:-1] - value[1:] for value in moved)
+    seen = (weight / bias.unsqueeze(1))[bias.abs() > 1e-6].numpy()
+    error = np.abs(seen[:, None] - rows[None]).max(2).min(0)
+    assert (error < 0.02).sum() >= 75

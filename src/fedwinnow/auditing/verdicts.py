@@ -43,7 +43,7 @@ class SiteVerdict:
         return np.asarray(self.decision == REVIEW)
 
     def counts(self) -> dict[str, Any]:
-        """All that leaves the site besides models: counts and an estimated rate."""
+        """What the coordinator is told about this site's labels: counts and an estimated rate."""
         judged = ~np.isnan(self.p_wrong)
         expected = float(self.p_wrong[judged].sum())
         return {

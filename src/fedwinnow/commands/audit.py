@@ -36,7 +36,7 @@ DECIDED_BY_A_RUN = (*TRAINING, "site", "clients", "partition")
 
 @dataclass
 class Audit(Flags):
-    """Find wrong labels together: every site judges its own samples, and nothing but models and counts leaves it.
+    """Find wrong labels together: every site judges its own samples. Models and counts leave it, by default.
 
     Each site gets a folder with audit.csv and report.html; the coordinator gets sites.csv with counts.
     """

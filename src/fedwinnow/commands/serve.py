@@ -23,7 +23,7 @@ class Serve(Run):
     """Coordinate a run whose sites are other machines, each with `fedwinnow join`.
 
     With --scene the sites simulate clients of that scene. Without it they have data of their own, and --data is the
-    coordinator's: it says what the task is and measures the model. No sample leaves a site.
+    coordinator's: it says what the task is and measures the model. No sample is sent; models say something about them.
     """
 
     data: str = ""

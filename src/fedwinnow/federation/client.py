@@ -1,4 +1,4 @@
-"""A client as a method sees it: its samples, its given labels, a model to train, and a memory that never leaves."""
+"""A client as a method sees it: its samples, its given labels, a model to train, and a memory that is not sent."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Client:
     optimizer: Optimizer
     input_step: InputStep
     generator: torch.Generator  # from (seed, exchange, client, round): order never matters
-    state: Payload = field(default_factory=dict)  # survives rounds, never leaves the site
+    state: Payload = field(default_factory=dict)  # survives rounds; kept at the site, no part of a reply
     kept: Payload = field(default_factory=dict)  # what the judgement of an audit remembers, apart from the method
     trained: Tensor | None = None  # while judging: which of these samples training may use; none: all of them
     spare: Callable[[], FlatModel] | None = None  # a further model, for methods that need two
