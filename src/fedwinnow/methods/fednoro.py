@@ -44,7 +44,11 @@ LID_NEIGHBOURS = 20  # as FedCorr, whose indicator this is
 
 @dataclass(frozen=True)
 class FedNoRo(Method):
-    """Noisy clients found by their losses per class; for them distillation and distance-aware aggregation."""
+    """Noisy clients found by their losses per class; for them distillation and distance-aware aggregation.
+
+    `indicator` has the mean loss of each class: of a class with one sample that sample's own. --least-count leaves
+    small classes out.
+    """
 
     name: ClassVar[str] = "fednoro"
     citation: ClassVar[str] = "Wu et al., FedNoRo: Towards Noise-Robust Federated Learning, IJCAI 2023"

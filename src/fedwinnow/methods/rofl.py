@@ -59,7 +59,10 @@ class Lesson:
 
 @dataclass(frozen=True)
 class RobustFl(Method):
-    """Small-loss samples, class centroids shared by all, and pseudo-labels where a centroid denies the label."""
+    """Small-loss samples, class centroids shared by all, and pseudo-labels where a centroid denies the label.
+
+    Of a class with one sample the centroid comes from that sample's features. --least-count leaves small classes out.
+    """
 
     name: ClassVar[str] = "rofl"
     citation: ClassVar[str] = "Yang et al., Robust Federated Learning with Noisy Labels, IEEE Intelligent Systems 2022"

@@ -47,7 +47,11 @@ LAST = "last."  # the global model of a run that has ended, in case it goes on
 
 @dataclass(frozen=True)
 class Winnow(Method):
-    """Per class, the share of samples that looks right by a model of errors fitted over all sites from counts."""
+    """Per class, the share of samples that looks right by a model of errors fitted over all sites from counts.
+
+    The columns of `statistics` sum to the site's expected number of wrong labels of each class, which the server learns
+    so; of a class with one sample the column is that sample's own answer. --least-count leaves small classes out.
+    """
 
     name: ClassVar[str] = "winnow"
     citation: ClassVar[str] = "this project"
