@@ -11,7 +11,7 @@ import statistics
 from pathlib import Path
 
 from fedwinnow import catalogue
-from fedwinnow.commands.methods import beyond_the_model
+from fedwinnow.commands.methods import beyond_the_model, received_by, to_other_sites
 from fedwinnow.report.words import LEARNS
 
 ROOT = Path(__file__).parent.parent
@@ -50,18 +50,26 @@ def table(kind: str, name: str) -> str:
     """One of the three kinds of tables."""
     if kind == "methods":
         rows = [overview_row(entry) for entry in catalogue.entries("methods").values()]
-        return markdown(["method", "what it does", "beyond the model it reveals"], rows)
+        return markdown(["method", "what it does", "beyond the model it reveals", "to other sites too"], rows)
     entry = catalogue.find("methods", name)
     if kind == "exposure":
-        exposes = entry.facts["exposes"].items()
-        return markdown(["key", "exposes", "the receiver can learn"], [[f"`{k}`", v, LEARNS[v]] for k, v in exposes])
+        exposes, forwards = entry.facts["exposes"].items(), entry.facts["forwards"]
+        rows = [
+            [f"`{k}`", v, LEARNS[v], f"{received_by(entry, k)}{receives_when(forwards.get(k))}"] for k, v in exposes
+        ]
+        return markdown(["key", "exposes", "the receiver can learn", "who receives it"], rows)
     return markdown(["option", "default", "allowed", "meaning"], [option_row(option) for option in entry.options])
+
+
+def receives_when(when: str | None) -> str:
+    """When other sites receive a key, in brackets."""
+    return "" if when is None else f" ({when})"
 
 
 def overview_row(entry: catalogue.Entry) -> list[str]:
     """A line of the overview; with a link where there is a page."""
     linked = f"[{entry.name}]({entry.name}.md)" if (PAGES / f"{entry.name}.md").exists() else entry.name
-    return [linked, entry.summary, beyond_the_model(entry)]
+    return [linked, entry.summary, beyond_the_model(entry), to_other_sites(entry) or "-"]
 
 
 def common_ground(file: str, name: str) -> str:

@@ -135,10 +135,10 @@ def member(key: str, value: Any) -> str:
 
 
 def exposure() -> str:
-    """One row per method: what may leave a site, by what its receiver can learn about, and what the method needs."""
+    """One row per method: what may leave a site, by what can be learned, for whom, and what the method needs."""
     lines = [
-        "| method | about the model | about the site | about single samples | it also needs |\n",
-        "| --- | --- | --- | --- | --- |\n",
+        "| method | about the model | about the site | about single samples | to other sites too | it also needs |\n",
+        "| --- | --- | --- | --- | --- | --- |\n",
     ]
     for name, entry in catalogue.entries("methods").items():
         exposes: dict[str, str] = entry.facts["exposes"]
@@ -146,11 +146,19 @@ def exposure() -> str:
             ", ".join(f"`{key}`" for key, kind in exposes.items() if kind == about) or "-"
             for about in ("model", "client", "sample")
         ]
-        needs = "; ".join(NEEDS.get(need, need) for need in entry.facts.get("needs", ())) or "-"
+        cells.append(", ".join(f"`{key}`" for key in entry.facts["forwards"]) or "-")
+        needs = "; ".join(needs_of(entry)) or "-"
         page = ROOT / "docs" / "methods" / f"{name}.md"
         linked = f"[{name}](methods/{name}.md)" if page.exists() else name
         lines.append(f"| {linked} | {' | '.join(cells)} | {needs} |\n")
     return "".join(lines)
+
+
+def needs_of(entry: catalogue.Entry) -> Iterator[str]:
+    """What a run must provide, and who must answer besides those who train in a round."""
+    yield from (NEEDS.get(need, need) for need in entry.facts.get("needs", ()))
+    if entry.facts["asks"]:
+        yield f"answers of {entry.facts['asks']}"
 
 
 def exposure_page() -> str:

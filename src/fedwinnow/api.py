@@ -64,6 +64,7 @@ def run(
         mixed_precision=False half precision where it is safe; on a CUDA device only
         eval_every=1          measure on the test part every so many rounds
         memorisation_every=0  measure every so many rounds which wrong labels are known by heart; 0: at the end
+        least_count=0         what concerns fewer samples does not leave a site (docs/exposure.md)
         seed=0                the same seed gives the same numbers, whatever the backend
 
     How it is carried out, which changes nothing in the result:

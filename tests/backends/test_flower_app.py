@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import fedwinnow
+from fedwinnow.cli import dispatch
 from fedwinnow.errors import UsageError
 from fedwinnow.scene.scene import Scene
 
@@ -140,3 +141,40 @@ def test_the_example_names_the_apps() -> None:
         "serverapp": "fedwinnow.backends.flower_app:server_app",
         "clientapp": "fedwinnow.backends.flower_app:client_app",
     }
+
+
+def table_of(path: Path, rows: dict[str, int]) -> str:
+    """A table with so many rows of each class, easy to tell apart, and the spec that reads it."""
+    lines = ["size,colour,kind"]
+    for place, (kind, count) in enumerate(rows.items()):
+        lines += [f"{place + 0.01 * number},{-place - 0.01 * number},{kind}" for number in range(count)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return f"csv:path={path},label=kind,schema={path.parent / 'schema.json'}"
+
+
+@pytest.mark.parametrize("method", ["winnow", "fednoro"])
+def test_a_site_with_few_samples_is_absent_and_keeps_its_verdict(tmp_path: Path, method: str, capsys: Any) -> None:
+    own = table_of(tmp_path / "own.csv", {"a": 10, "b": 10})
+    assert (
+        dispatch(["schema", "--data", f"csv:path={tmp_path}/own.csv,label=kind", "--out", f"{tmp_path}/schema.json"])
+        == 0
+    )
+    held = {"east": {"a": 9, "b": 8}, "west": {"a": 9, "b": 2}, "tiny": {"a": 3, "b": 1}}
+    data = {name: table_of(tmp_path / f"{name}.csv", rows) for name, rows in held.items()}
+    nodes = {
+        place: {"data": data[name], "name": name, "folder": str(tmp_path / name)} for place, name in enumerate(held)
+    }
+    lines = [f"data = {own!r}", f"method = '{method}'", "rounds = 3", "epochs = 1", "model = 'linear'"]
+    (tmp_path / "run.toml").write_text("\n".join(lines), encoding="utf-8")
+    config = {"config": str(tmp_path / "run.toml"), "out": str(tmp_path / "run"), "sites": 3}
+    server_app(Room(nodes), Context(1, 0, node_config={}, state=RecordDict(), run_config=config))
+    assert "absent, with fewer samples than the least count: tiny" in capsys.readouterr().out
+    run_folder = tmp_path / "run"
+    summary = json.loads((run_folder / "summary.json").read_text())
+    assert (summary["status"], summary["absent"]) == ("finished", ["tiny"])
+    assert tomllib.loads((run_folder / "config.toml").read_text())["least_count"] == 5
+    assert json.loads((run_folder / "ledger.json").read_text())["sites"].keys() == {"east", "west"}
+    said = "".join(path.read_text() for path in (tmp_path / "tiny").rglob("ledger.jsonl"))
+    assert {json.loads(line)["kind"] for line in said.splitlines()} == {"hello", "finish"}
+    assert all(json.loads(line)["sent"] == {} for line in said.splitlines())
+    assert len((tmp_path / "tiny" / "audit.csv").read_text().splitlines()) == 5

@@ -46,6 +46,8 @@ def test_the_text_says_what_the_class_is(name: str) -> None:
     entry, method = catalogue.find("methods", name), find_method(name)
     assert entry.facts["exposes"] == method.exposes
     assert entry.facts["needs"] == method.needs
+    assert (entry.facts["forwards"], entry.facts["asks"]) == (method.forwards, method.asks)
+    assert set(method.forwards) <= set(method.exposes)
     assert entry.facts["stages"] == method.stages
     assert entry.facts["citation"] == method.citation != ""
     assert [option.name for option in entry.options] == list(method.values())

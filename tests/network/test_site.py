@@ -66,6 +66,7 @@ def test_a_trained_model_leaves_and_is_written_down(real: Any, tmp_path: Path) -
     ]
     assert line["sent"]["weights"] == {
         "exposes": "model",
+        "receivers": ["server"],
         "shape": list(weights["weights"].shape),
         "bytes": 4 * weights["weights"].numel(),
     }
@@ -274,9 +275,11 @@ def test_a_failure_with_which_join_ends_is_printable(real: Any) -> None:
 # --- how much a site lets others learn -----------------------------------------------------------------------------
 
 
-def hello(method: str) -> Facts:
+def hello(method: str, least_count: int = 0) -> Facts:
     data = load("digits:train=60")
-    stage = real_stage(Experiment(method=method, rounds=2, epochs=1), task_data(data), {"a": 50, "b": 60})
+    stage = real_stage(
+        Experiment(method=method, rounds=2, epochs=1, least_count=least_count), task_data(data), {"a": 50, "b": 60}
+    )
     return hello_of(stage, simulated=False)
 
 
@@ -389,3 +392,47 @@ def test_a_site_whose_data_has_changed_takes_no_further_part(real: Any, tmp_path
     assert "error" not in restarted.answer(later, weights)[0]
     unchanged = Site("b", OwnData(load("digits:train=60"), "cpu"), tmp_path, said.append)
     assert "error" in unchanged.answer(later, weights)[0]
+
+
+@pytest.mark.parametrize(("own", "asked", "few"), [(0, 0, False), (60, 60, False), (61, 0, True), (0, 61, True)])
+def test_a_site_below_the_larger_least_count_says_that_and_no_number(
+    tmp_path: Path, own: int, asked: int, few: bool
+) -> None:
+    data, told = load("digits:train=60"), list[str]()
+    site = Site("b", OwnData(data, "cpu", own), tmp_path, told.append)
+    said, _ = site.answer(hello("fedavg", asked), {})
+    assert said == {"site": "b", **({"few": True} if few else {"samples": 60})}
+    assert any("fewer samples than the least count" in line for line in told) == few
+    assert ("60" in (tmp_path / "ledger.jsonl").read_text()) == (not few)
+
+
+@pytest.mark.parametrize("asked", [-3, "many", None, 2.5])
+def test_a_coordinator_cannot_lower_a_sites_own_least_count(real: Any, asked: Any) -> None:
+    site, facts, weights, _ = real
+    site.holding.least_count = 61
+    spoken = hello("fedavg")
+    spoken["experiment"]["least_count"] = asked
+    said, _ = site.answer(spoken, {})
+    assert "samples" not in said
+    assert site.answer(hello("fedavg"), {})[0] == {"site": "b", "few": True}
+    said, sent = site.answer(facts, weights)  # it asks all the same, with a least count of 0
+    assert (said, sent) == ({"client": 1, "absent": True}, {})
+
+
+def test_what_a_site_allows_of_single_samples_is_not_undone_by_its_least_count(tmp_path: Path) -> None:
+    for allowed, declined in (("client", True), ("sample", False)):
+        site = Site("b", OwnData(load("digits:train=60"), "cpu", 5), tmp_path / allowed, print, allowed)  # type: ignore[arg-type]
+        assert site.answer(hello("fedgr", 5), {})[0].get("declined", False) is declined
+
+
+def test_how_much_was_computed_does_not_tell_how_much_was_selected(real: Any) -> None:
+    site, facts, weights, _ = real
+    facts["run"]["experiment"]["method"] = {"kind": "fedrn"}
+    more = weights | {"input_seed": torch.tensor([1])}
+    exact, _ = site.answer(facts, more)
+    site.holding.least_count, site.ready = 5, None
+    said, _ = site.answer(facts, more)
+    assert exact["forward_samples"] % 60 != 0
+    for name in ("forward_samples", "backward_samples"):
+        assert said[name] % 60 == 0
+        assert 0 <= said[name] - exact[name] < 60

@@ -49,7 +49,7 @@ class SiteVerdict:
         return np.asarray(self.decision == REVIEW)
 
     def counts(self) -> dict[str, Any]:
-        """All that leaves the site besides models; how many labels are wrong is None, with the reason."""
+        """What the coordinator is told about this site's labels; how many are wrong is None, with the reason."""
         judged = ~np.isnan(self.p_wrong)
         return {
             "site": self.site,

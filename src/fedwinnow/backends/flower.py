@@ -302,6 +302,8 @@ def answer_of(client: int, outcome: RecordDict | Lost) -> Answer:
         return Answer(client, error=one_line(problem))
     if "error" in facts:
         return Answer(client, error=one_line(facts["error"]) or "it failed and does not say why")
+    if facts.get("absent") is True:
+        return Answer(client, absent=True)
     memory = facts.get("memory")
     if memory is not None and not names_memory(memory, client):
         return Answer(client, error=f"it names the memory {one_line(memory, 80)!r}, which is none of client {client}")

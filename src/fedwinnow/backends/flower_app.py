@@ -1,8 +1,8 @@
 """The Flower app: the same run on a Flower federation that people already have, started with `flwr run`.
 
 The run config of the server names `config` (a TOML file as for `fedwinnow run`), `out` and `sites`; the node config of
-each site names `data`, or `scene` and `clients`, and `folder`; `allow-exposure` bounds what others may learn, as in
-`join`. Everything here is Flower's public interface.
+each site names `data`, or `scene` and `clients`, and `folder`; `allow-exposure` bounds what others may learn, and
+`least-count` is the site's own, as in `join`. Everything here is Flower's public interface.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def number(kind: type[Number], key: str, text: str) -> Number:
 @client_app.train()
 def train(message: Message, context: Context) -> Message:
     """Answer one message for the clients that the node config names."""
-    keys = ("data", "scene", "clients", "name", "folder", "allow-exposure")
+    keys = ("data", "scene", "clients", "name", "folder", "allow-exposure", "least-count")
     site = site_of(*(str(context.node_config.get(key, "")) for key in keys), context.node_id)
     reply = answered(site, message)
     if site.failure is not None:
@@ -65,11 +65,14 @@ def train(message: Message, context: Context) -> Message:
 
 
 @functools.lru_cache(maxsize=4)
-def site_of(data: str, scene: str, clients: str, name: str, folder: str, allowed: str, node: int) -> Site:
+def site_of(
+    data: str, scene: str, clients: str, name: str, folder: str, allowed: str, least_count: str, node: int
+) -> Site:
     """The site of a node, kept where Flower keeps the process."""
     if allowed and scene:
         raise UsageError(f"the node config has allow-exposure = {allowed!r} with a scene; allowed: with data.")
-    holding = holding_of(data or None, Path(scene) if scene else None, clients or None, None)
+    least = number(int, "least-count", least_count) if least_count else None
+    holding = holding_of(data or None, Path(scene) if scene else None, clients or None, None, least)
     named = name or f"node-{node}"
     bound = level_of(allowed, "the node config: allow-exposure")
     return Site(named, holding, Path(folder or f"sites/{named}"), print, bound)

@@ -78,7 +78,10 @@ def coordinate(
             own = task_data(load(experiment.data))
             early = real_stage(experiment, own, {"anybody": 1})  # what is wrong with the method or model is said now
             roster = gather(grid, hello_of(early, simulated=False), no_samples, terms)
-            stage = real_stage(experiment, own, {facts["site"]: facts["samples"] for facts in roster.known.values()})
+            samples = {facts["site"]: 0 if too_few(facts) else facts["samples"] for facts in roster.known.values()}
+            stage = real_stage(experiment, own, samples)
+            if stage.absent:
+                terms.say(f"absent, with fewer samples than the least count: {', '.join(stage.absent)}")
         roster.begin(stage.site_names)
         return play_over(roster, stage, folder, manner, terms, watchers)
 
@@ -117,9 +120,14 @@ def goes_on_without(roster: Roster, terms: Terms) -> bool:
 def no_samples(facts: dict[str, Any]) -> str | None:
     """Why a real site cannot take part: what it says of its samples cannot be so."""
     samples = facts.get("samples")
-    if type(samples) is int and 0 < samples < LARGEST:
+    if too_few(facts) or (type(samples) is int and 0 < samples < LARGEST):
         return None
     return f"it says that it has {str(samples)[:80]} samples; allowed: a number from 1 to {LARGEST - 1}"
+
+
+def too_few(facts: dict[str, Any]) -> bool:
+    """Whether a site says that it has fewer samples than the least count: it is there, and takes no part."""
+    return facts.get("few") is True
 
 
 def other_scene(stage: Stage) -> Unfit:
@@ -158,7 +166,7 @@ def play_over(
     claim.take(folder)
     summary = player.play()
     server, memory = player.server, player.federation.memory
-    last = {c: (stage.method.send(server, c), memory.versions.get(c)) for c in server.available}
+    last = {c: (stage.method.send(server, c), memory.versions.get(c)) for c in range(server.clients)}
     for reason, clients in backends[0].finish(player.done, last).items():
         names = ", ".join(stage.site_names[client] for client in clients)
         terms.say(f"{names}: not told that the run is over ({reason})")

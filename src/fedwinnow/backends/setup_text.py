@@ -41,6 +41,7 @@ def describe_host(host: Host, arrays: SharedArrays) -> dict[str, Any]:
         "rounds": host.setup.rounds,
         "memorisation_every": host.setup.memorisation_every,
         "judgement": str(host.setup.judgement),
+        "least_count": host.setup.least_count,
         "memory": str(host.memory.folder.resolve()),
     }
 
@@ -113,6 +114,7 @@ def build_host(described: dict[str, Any], device: str, arrays: OpenedArrays) -> 
         described["memorisation_every"],
         described["judgement"],
         tuple(further),
+        described["least_count"],
     )
     method = described["method"]
     return Host(

@@ -101,6 +101,7 @@ class Worker:
             "seconds": answer.seconds,
             "error": answer.error,
             "trace": answer.trace,
+            "absent": answer.absent,
             **self.pack(both, arena),
         }
 

@@ -36,7 +36,7 @@ DECIDED_BY_A_RUN = (*TRAINING, "site", "clients", "partition")
 
 @dataclass
 class Audit(Flags):
-    """Find labels worth a look together: every site judges its own samples; nothing but models and counts leaves it.
+    """Find labels worth a look together: every site judges its own samples. Models and counts leave it, by default.
 
     How many of them are really wrong is not known before a person has looked.
 

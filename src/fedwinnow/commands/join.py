@@ -33,6 +33,8 @@ class Join(Flags):
     """Instead of --data: a saved scene, of which this machine carries some clients."""
     clients: str | None = None
     """With --scene: which clients, for example 0-49 or 0,2,5-9; none: all."""
+    least_count: int | None = None
+    """What concerns fewer samples does not leave this site; none: 5, or 0 with --scene. A coordinator may want more."""
     name: str | None = None
     """The site's name; none: that of its --tls folder, or of this machine. With keys, the key decides."""
     out: Path | None = None
@@ -63,7 +65,7 @@ class Join(Flags):
 
         files = None if self.tls is None else SiteFiles(self.tls)
         name = self.name or (self.tls.resolve().name if self.tls else socket.gethostname())
-        holding = holding_of(self.data, self.scene, self.clients, self.device)
+        holding = holding_of(self.data, self.scene, self.clients, self.device, self.least_count)
         folder = self.out or Path("sites") / name
         with RunFolder(folder).locked():
             claim(folder, name)

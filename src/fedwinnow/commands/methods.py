@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from fedwinnow import catalogue
 from fedwinnow.commands.common import escaped
 from fedwinnow.commands.parts import Catalogue, as_json, show_options
-from fedwinnow.report.words import LEARNS
+from fedwinnow.report.words import LEARNS, RECEIVERS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +47,8 @@ class Methods(Catalogue):
         for name, entry in entries.items():
             marks = [MARKS.get(need, need.replace("_", " ")) for need in entry.facts.get("needs", ())]
             needs = f"needs {', '.join(marks)}; " if marks else ""
-            line = f"[dim]{needs}beyond the model it reveals: {escaped(beyond_the_model(entry))}[/]"
+            others = f"; to other sites: {to_other_sites(entry)}" if to_other_sites(entry) else ""
+            line = f"[dim]{needs}beyond the model it reveals: {escaped(beyond_the_model(entry) + others)}[/]"
             rows.append((f"[bold]{name}[/]", f"{escaped(entry.summary)}\n{line}"))
         console = self.console()
         Grid("wt", (), rows).show(console)
@@ -66,6 +67,8 @@ class Methods(Catalogue):
             console.print(f"[dim]from:[/] {escaped(facts['citation'])}")
         needs = [NEEDS.get(need, need.replace("_", " ")) for need in facts.get("needs", ())]
         console.print(f"[dim]needs:[/] {escaped('; '.join(needs) or 'nothing beyond the sites and their labels')}")
+        if facts.get("asks"):
+            console.print(f"[dim]must also answer:[/] {escaped(facts['asks'])}")
         if "stages" in facts:
             console.print(f"[dim]stages:[/] {escaped(', then '.join(facts['stages']))}")
         show_exposure(entry, console)
@@ -74,16 +77,31 @@ class Methods(Catalogue):
 
 
 def show_exposure(entry: catalogue.Entry, console: Console) -> None:
-    """Which keys may leave a site, and what the receiver can learn from each."""
+    """Which keys may leave a site, what can be learned from each, and who receives it."""
     from fedwinnow.terminal import Grid
 
     exposes = entry.facts.get("exposes")
     if not isinstance(exposes, dict):
         console.print("[dim]leaves a site:[/] computed in the method's code; ledger.json of a run lists it")
         return
-    rows = [(f"[bold]{escaped(key)}[/]", str(kind), LEARNS.get(kind, "")) for key, kind in exposes.items()]
+    rows = [
+        (f"[bold]{escaped(key)}[/]", str(kind), LEARNS.get(kind, ""), received_by(entry, key))
+        for key, kind in exposes.items()
+    ]
     console.print()
-    Grid("ttt", ("may leave a site", "exposes", "the receiver can learn"), rows).show(console)
+    Grid("tttt", ("may leave a site", "exposes", "the receiver can learn", "who receives it"), rows).show(console)
+    for key, when in entry.facts.get("forwards", {}).items():
+        console.print(f"[dim]other sites receive[/] {escaped(key)}[dim]:[/] {escaped(when)}")
+
+
+def received_by(entry: catalogue.Entry, key: str) -> str:
+    """Who gets what a site sends under a key, in words."""
+    return RECEIVERS["server", "sites"] if key in entry.facts.get("forwards", {}) else RECEIVERS["server",]
+
+
+def to_other_sites(entry: catalogue.Entry) -> str:
+    """The keys that other sites may receive as one site sent them."""
+    return ", ".join(entry.facts.get("forwards", {}))
 
 
 def beyond_the_model(entry: catalogue.Entry) -> str:

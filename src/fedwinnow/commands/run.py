@@ -74,6 +74,8 @@ class Run(Flags):
     """Measure on the test part every so many rounds."""
     memorisation_every: int = 0
     """Measure every so many rounds which wrong labels the global and the local models know by heart; 0: at the end."""
+    least_count: int = 0
+    """What concerns fewer samples does not leave a site: a smaller site is absent, a smaller class as if missing."""
     views: Literal["none", "flip", "crop_flip", "strong"] = "none"
     """Random views of images in training; strong: crop and flip, three operations of RandAugment and a patch."""
     clip: float | None = None

@@ -15,6 +15,7 @@ from fedwinnow.errors import UsageError
 if TYPE_CHECKING:
     from fedwinnow.backends.flower_link import Link
     from fedwinnow.experiment.play import Manner
+    from fedwinnow.experiment.settings import Experiment
 
 
 @dataclass
@@ -22,7 +23,7 @@ class Serve(Run):
     """Coordinate a run whose sites are other machines, each with `fedwinnow join`.
 
     With --scene the sites simulate clients of that scene. Without it they have data of their own, and --data is the
-    coordinator's: it says what the task is and measures the model. No sample leaves a site.
+    coordinator's: it says what the task is and measures the model. No sample is sent; models say something about them.
     """
 
     data: str = ""
@@ -45,6 +46,8 @@ class Serve(Run):
     """The share of sites that takes part in a round."""
     on_client_error: Literal["stop", "drop"] = "drop"
     """When a site fails: leave it out of the round, or stop with its name."""
+    least_count: int | None = None  # type: ignore[assignment]
+    """What concerns fewer samples does not leave a site; none: 5, or 0 with --scene. A site may ask for more."""
     backend: tyro.conf.Suppress[str] = "flower"
     """The network."""
     clients: tyro.conf.Suppress[int] = 20
@@ -99,6 +102,14 @@ class Serve(Run):
                 link.grid, experiment, folder, manner, terms, watchers
             )
         )
+
+    def experiment(self) -> Experiment:
+        """With a least count, unless the sites only simulate."""
+        from fedwinnow.federation.least_count import usual_least_count
+
+        if self.least_count is not None:
+            return super().experiment()
+        return replace(self, least_count=usual_least_count(simulated=self.scene is not None)).experiment()
 
     def manner(self) -> Manner:
         """Over the network, whatever a config file of a run on one machine says."""

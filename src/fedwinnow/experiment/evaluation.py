@@ -47,7 +47,9 @@ class Evaluation:
         if labels is None or not len(labels):
             return None
         if federation.method.own_models:
-            replies = federation.ask_all(f"{SCORE}{part}", self.everybody)
+            trained = set(federation.server.available)  # who is absent has a model that nobody trained
+            asked = tuple(client for client in self.everybody if client in trained)
+            replies = federation.ask_all(f"{SCORE}{part}", asked)
             return task.of_several([reply["logits"].numpy() for _, reply in replies], labels)
         models = federation.method.models(federation.server)
         answers = [federation.backend.score(part, model, len(labels)) for model in models]

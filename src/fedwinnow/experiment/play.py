@@ -11,6 +11,7 @@ import copy
 import dataclasses
 import math
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 
 from fedwinnow.backends.choose import make_backend
 from fedwinnow.device import choose_device
-from fedwinnow.errors import DataError, FedwinnowError, RunError, UsageError, memory_in_words
+from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, RunError, UsageError, memory_in_words
 from fedwinnow.experiment.evaluation import Evaluation
 from fedwinnow.experiment.identity import FILE as IDENTITY
 from fedwinnow.experiment.identity import Identity, Redo, admit, identity_of
@@ -143,6 +144,25 @@ def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
     return fresh
 
 
+def few_everywhere(stage: Stage) -> str:
+    """Where the least count is the reason, the end of a sentence that says so."""
+    least = stage.experiment.least_count
+    return f" and as many of them as --least-count {least} asks for" if stage.absent else ""
+
+
+def warn_of_absent(stage: Stage) -> None:
+    """Say once who takes no part for having too few samples; over a network the coordinator has said it already."""
+    if stage.absent and stage.simulated:
+        names = stage.absent
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        warnings.warn(
+            f"absent from the run, with fewer samples to train on than --least-count {stage.experiment.least_count}: "
+            f"{shown}.",
+            FedwinnowWarning,
+            stacklevel=2,
+        )
+
+
 class Player:
     """One process's work on one run."""
 
@@ -157,7 +177,7 @@ class Player:
         model = new_model(stage.sites.shape, on_server)
         self.server = Server(
             clients=stage.sites.holdings.clients,
-            available=tuple(np.flatnonzero(stage.sites.holdings.sizes).tolist()),
+            available=stage.available,
             participation=experiment.participation,
             rounds=experiment.rounds,
             seed=experiment.seed,
@@ -180,7 +200,7 @@ class Player:
             self.server,
             make_backend(manner.backend, host) if manner.reach is None else manner.reach(host),
             memory,
-            Ledger(stage.method.exposes),
+            Ledger(stage.method.exposes, stage.method.forwarded()),
             stage.site_names,
             manner.faults,
         )
@@ -204,7 +224,8 @@ class Player:
                 watcher.started(self.stage, self.done, self.stage.experiment.rounds)
                 told.append(watcher)
             if not self.server.available and self.done < self.stage.experiment.rounds:
-                raise RunError("no client has a sample to train on.")
+                raise RunError(f"no client has a sample to train on{few_everywhere(self.stage)}.")
+            warn_of_absent(self.stage)
             while self.done < self.stage.experiment.rounds:
                 with memory_in_words():  # the evaluation needs some too
                     self.one_round(self.done + 1)
@@ -285,6 +306,7 @@ class Player:
             **self.server.notes,
             "participants": tally.participants,
             "dropped": tally.dropped,
+            **({"absent": tally.absent} if tally.absent else {}),
             **measured,
             **self.evaluation.remarks(tally),
             **({} if quality is None else {"quality_correlation": quality["pearson"]}),

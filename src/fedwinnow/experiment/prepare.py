@@ -14,6 +14,7 @@ from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.set_aside import SetAside, set_aside
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Setup, Sites
+from fedwinnow.federation.least_count import refuse_values_per_sample
 from fedwinnow.federation.method import Method
 from fedwinnow.methods.find import find_method
 from fedwinnow.models.choose import in_turn, model_for
@@ -43,6 +44,21 @@ class Stage:
     def __post_init__(self) -> None:
         if self.experiment.views != "none":
             self.sites.shape.need_images(f"--views {self.experiment.views}")
+        if self.simulated:  # a real site decides by itself what it sends of single samples
+            refuse_values_per_sample(self.method.name, self.method.exposed(), self.experiment.least_count)
+
+    @property
+    def available(self) -> tuple[int, ...]:
+        """The sites that take part: those with as many samples to train on as the least count asks for, or one."""
+        found: list[int] = np.flatnonzero(self.sites.holdings.sizes >= max(1, self.experiment.least_count)).tolist()
+        return tuple(found)
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The sites that take no part for having too few samples; a real one does not say how many it has."""
+        sizes, least = self.sites.holdings.sizes, self.experiment.least_count
+        few = (sizes > 0) & (sizes < least) if self.simulated else sizes == 0
+        return tuple(self.site_names[number] for number in np.flatnonzero(few))
 
 
 def prepare(experiment: Experiment, scene: Scene | None = None) -> Stage:
@@ -91,6 +107,7 @@ def setup_of(experiment: Experiment, device: str, judgement: Any = "") -> Setup:
         memorisation_every=experiment.memorisation_every,
         judgement=judgement,
         other_models=tuple(others),
+        least_count=experiment.least_count,
     )
 
 

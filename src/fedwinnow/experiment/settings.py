@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypedDict, get_type_hints
 
 from fedwinnow.errors import UsageError, unknown
+from fedwinnow.federation.least_count import check_least_count
 from fedwinnow.federation.training import BatchNorm, Training, Views
 from fedwinnow.options import convert
 
@@ -57,6 +58,7 @@ class Settings(TypedDict, total=False):
     mixed_precision: bool
     eval_every: int
     memorisation_every: int
+    least_count: int
     seed: int
 
 
@@ -87,6 +89,7 @@ class Experiment:
     mixed_precision: bool = False
     eval_every: int = 1
     memorisation_every: int = 0
+    least_count: int = 0  # what concerns fewer samples does not leave a site
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -106,6 +109,7 @@ class Experiment:
             "eval_every": (self.eval_every >= 1, "1 or more"),
             "memorisation_every": (self.memorisation_every >= 0, "0 or more"),
         }
+        check_least_count(self.least_count)
         for name, (good, words) in allowed.items():
             if not good:
                 raise UsageError(f"{flag_of(name)} {getattr(self, name)} was given; allowed: {words}.")

@@ -60,6 +60,8 @@ def summarise(
     summary["test"] = None if test is None else {k: v for k, v in test.items() if k not in SCORES}
     summary["detection"] = final.get("detection")
     summary["memorisation"] = final.get("memorisation")
+    if stage.absent:
+        summary["absent"] = list(stage.absent)
     if final.get("silent"):
         summary["silent"] = final["silent"]
     seconds = round(sum(row["seconds"] + row["evaluation_seconds"] for row in rounds), 3)

@@ -1,10 +1,10 @@
-"""A client as a method sees it: its samples, its given labels, a model to train, and a memory that never leaves."""
+"""A client as a method sees it: its samples, its given labels, a model to train, and a memory that is not sent."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor
 from fedwinnow.data.dataset import Features
 from fedwinnow.data.tensors import InputStep
 from fedwinnow.federation.flat import FlatModel
+from fedwinnow.federation.least_count import TooFew
 from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.training import Training, Views
 from fedwinnow.models.features import logits_and_features
@@ -42,11 +43,12 @@ class Client:
     optimizer: Optimizer
     input_step: InputStep
     generator: torch.Generator  # from (seed, exchange, client, round): order never matters
-    state: Payload = field(default_factory=dict)  # survives rounds, never leaves the site
+    state: Payload = field(default_factory=dict)  # survives rounds; kept at the site, no part of a reply
     kept: Payload = field(default_factory=dict)  # what the judgement of an audit remembers, apart from the method
     trained: Tensor | None = None  # while judging: which of these samples training may use; none: all of them
     spare: Callable[[], FlatModel] | None = None  # a further model, for methods that need two
     public: Client | None = None  # samples that everybody has, with the same model; their labels are unknown: -1
+    least_count: int = 0  # of what concerns fewer samples nothing is said
     notes: Payload = field(default_factory=dict)  # for the evaluation side of a simulation; not part of a reply
     forward_samples: int = 0
     backward_samples: int = 0
@@ -58,6 +60,27 @@ class Client:
     def class_counts(self) -> Tensor:
         """How many samples of each class the site has, by its given labels."""
         return torch.bincount(self.given, minlength=self.classes)
+
+    @cached_property
+    def few(self) -> Tensor:
+        """The classes of which the site has samples, but too few to say anything about them."""
+        return (self.class_counts > 0) & (self.class_counts < self.least_count)
+
+    def told(self) -> Client:
+        """The site as if it had no sample of such classes, with an empty memory; itself where there is no such class.
+
+        For a value of one class that would depend on samples of another one.
+        """
+        if not bool(self.few.any()):
+            return self
+        rows = (~self.few[self.given]).nonzero().flatten()
+        features = self.features.subset(rows.cpu().numpy())
+        return replace(self, features=features, given=self.given[rows], state={}, notes={}, forward_samples=0)
+
+    def enough(self, samples: int) -> None:
+        """End the exchange without a word where what is about to leave concerns so few samples."""
+        if samples < self.least_count:
+            raise TooFew
 
     @cached_property
     def resident(self) -> Tensor | None:
@@ -159,7 +182,10 @@ class Client:
         steps = [self.step_of(trained, around) for trained in models]
         one = torch.ones((), device=self.model.device)  # the slope of a loss by itself, so that torch need not make it
         for _ in range(self.training.epochs if epochs is None else epochs):
-            batches = list(self.batches(rows() if callable(rows) else rows))
+            chosen = rows() if callable(rows) else rows
+            if chosen is not None and len(chosen):  # a model of too few samples would leave; one of none is as it came
+                self.enough(len(chosen))
+            batches = list(self.batches(chosen))
             for trained in models:
                 trained.module.train()
             for batch, (x, target) in zip(batches, self.views(batches, labels, views), strict=True):

@@ -25,6 +25,7 @@ from fedwinnow.federation.client import Client, pieces, score, scoring_batch
 from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.judgement import Judgement
 from fedwinnow.federation.layers import seed_layers, use_batch_statistics
+from fedwinnow.federation.least_count import TooFew, without_small_classes
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, Verdict
 from fedwinnow.federation.payload import Payload
@@ -62,6 +63,7 @@ class Setup:
     memorisation_every: int = 0  # in such rounds the models that leave a site are looked at before they go
     judgement: str | Part = ""  # how sites judge their labels in an audit; empty: nobody asks them to
     other_models: tuple[ModelSpec, ...] = ()  # where clients have different models: they take them in turn
+    least_count: int = 0  # what concerns fewer samples does not leave a site
 
 
 # Questions of the evaluation: they concern every sample of a site, and leave no trace in its memory.
@@ -105,6 +107,7 @@ class Answer:
     seconds: float = 0.0
     error: str | None = None
     trace: str = ""
+    absent: bool = False  # too few samples to say anything: neither a reply nor a failure
 
 
 class Host:
@@ -142,9 +145,14 @@ class Host:
         began = time.perf_counter()
         try:
             client = self.client(task)
+            client.enough(len(client))
             reply = as_it_leaves(self.reply(client, task))
+            if client.least_count:
+                reply = without_small_classes(reply, self.method.by_class(), client.few.cpu())
             memory = task.memory if task.measures else self.remember(task, client, reply)
             notes = client.notes | self.recited(task, reply)
+        except TooFew:
+            return Answer(task.client, memory=task.memory, absent=True)
         except FedwinnowError as problem:
             return Answer(task.client, error=str(problem))
         except Exception as problem:
@@ -222,10 +230,13 @@ class Host:
             kept={key.removeprefix(KEPT): value for key, value in stored.items() if key.startswith(KEPT)},
             trained=self.used_for_training(task.client) if sites is self.judged else None,
             spare=self.spares[kind].fresh(model.own_statistics),
+            least_count=0 if task.measures else self.setup.least_count,  # what is measured does not leave
         )
         if "public" in self.parts:
             nothing = torch.full((len(self.parts["public"]),), NOBODY, device=model.device)
-            client.public = replace(client, features=self.parts["public"], given=nothing, state={}, trained=None)
+            client.public = replace(
+                client, features=self.parts["public"], given=nothing, state={}, trained=None, least_count=0
+            )
         return client
 
     def recited(self, task: Task, reply: Payload) -> Payload:

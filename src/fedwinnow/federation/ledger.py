@@ -1,4 +1,4 @@
-"""The ledger: what left each site, by key, with what a receiver could learn from it, how often and how many bytes."""
+"""The ledger: what left each site, by key: what a receiver could learn, who that was, how often, how many bytes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from fedwinnow.federation.payload import Exposure, Payload
 class Ledger:
     """Counts every tensor that a site sent."""
 
-    def __init__(self, exposes: dict[str, Exposure], entries: dict[str, dict[str, list[int]]] | None = None) -> None:
+    def __init__(
+        self,
+        exposes: dict[str, Exposure],
+        forwarded: dict[str, str] | None = None,
+        entries: dict[str, dict[str, list[int]]] | None = None,
+    ) -> None:
         self.exposes = exposes
+        self.forwarded = forwarded or {}  # keys that other sites may get as they came, and when
         self.entries = entries or {}  # site -> key -> [count, bytes]
 
     def record(self, site: str, reply: Payload) -> None:
@@ -23,9 +29,12 @@ class Ledger:
             line[1] += value.numel() * value.element_size()
 
     def as_json(self) -> dict[str, Any]:
-        """For ledger.json: per key what it exposes, per site and key how often and how much."""
+        """For ledger.json: per key what it exposes and to whom, per site and key how often and how much."""
         return {
-            "keys": {key: {"exposes": kind} for key, kind in self.exposes.items()},
+            "keys": {
+                key: {"exposes": kind, "receivers": receivers(key, self.forwarded)}
+                for key, kind in self.exposes.items()
+            },
             "sites": {
                 site: {
                     key: {"exposes": self.exposes[key], "count": count, "bytes": size}
@@ -34,3 +43,8 @@ class Ledger:
                 for site, sent in sorted(self.entries.items())
             },
         }
+
+
+def receivers(key: str, forwarded: dict[str, str]) -> list[str]:
+    """Who may get what a site sends under a key, as it came: the server, and other sites where it is handed on."""
+    return ["server", "sites"] if key in forwarded else ["server"]

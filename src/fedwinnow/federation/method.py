@@ -38,6 +38,7 @@ class Exchange:
     ask: str
     clients: Sequence[int]
     send: Callable[[int], Payload]
+    optional: bool = False  # the round can go on although nobody answers
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,10 @@ class Method(Part):
 
     # Every key that a client may send, and what its receiver can learn from it. Another key stops the run.
     exposes: ClassVar[dict[str, Exposure]] = {"weights": "model", "counters": "model", "samples": "client"}
+    # Those of the keys that the server also hands on to other sites as one site sent them, each with when and why.
+    forwards: ClassVar[dict[str, str]] = {}
+    # Who must answer besides those who train in a round; empty: nobody.
+    asks: ClassVar[str] = ""
     # What a run must provide: "trusted_data", "public_data", "truth" (cheats), "pooled_data" (not federated).
     needs: ClassVar[tuple[str, ...]] = ()
     # Whether the paper says how models are merged, so that no other rule can take its place.
@@ -83,8 +88,17 @@ class Method(Part):
         return self.needs
 
     def exposed(self) -> dict[str, Exposure]:
-        """What a client may send with these options: `exposes`, unless an option keeps something on the site."""
+        """Every key that may leave a site with these options: `exposes`, unless an option keeps one back."""
         return dict(self.exposes)
+
+    def forwarded(self) -> dict[str, str]:
+        """What other sites may receive with these options: `forwards`, and a model where one is chosen from several."""
+        chosen = self.aggregator.chooses()
+        return {**(dict.fromkeys(("weights", "counters"), chosen) if chosen else {}), **self.forwards}
+
+    def by_class(self) -> dict[str, int]:
+        """Of each key that says something per class of a site, the axis of the classes; 0 must mean "no such class"."""
+        return {}
 
     # --- the server's half -----------------------------------------------------------------------------------------
 

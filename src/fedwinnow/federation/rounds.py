@@ -43,6 +43,7 @@ class Tally:
 
     participants: list[int] = field(default_factory=list)
     dropped: dict[str, str] = field(default_factory=dict)
+    absent: list[str] = field(default_factory=list)  # had too few samples to say anything, which is no failure
     bytes_up: int = 0
     bytes_down: int = 0
     forward_samples: int = 0
@@ -50,6 +51,10 @@ class Tally:
     seconds: float = 0.0
     distances: list[Figure] = field(default_factory=list)  # squared, of each trained model from where it started
     notes: dict[int, Payload] = field(default_factory=dict)  # per-sample remarks of the clients, for evaluation only
+
+
+class NobodySpoke(Exception):
+    """All who were asked have too few samples to say anything: the round ends as it stands."""
 
 
 class Handed:
@@ -100,6 +105,8 @@ class Federation:
         tally = Tally()
         try:
             self.converse(tally)
+        except NobodySpoke:
+            self.server.settle()
         except FedwinnowError:
             raise
         except Exception as problem:
@@ -137,8 +144,12 @@ class Federation:
     def deliver(self, exchange: Exchange, index: int, tally: Tally) -> Iterator[tuple[int, Payload]]:
         """Ask the clients of one exchange; good replies stream back in the order of the clients."""
         self.check_clients(exchange)
-        answered = 0
+        answered = absent = 0
         for answer in self.backend.exchange(self.tasks(exchange, index, tally)):
+            if answer.absent:
+                absent += 1
+                self.miss(answer, tally)
+                continue
             problem = answer.error or problem_with(answer.reply, self.method.exposes)
             problem = problem or unlike_model(answer.reply, self.server.weights)
             if problem is not None:
@@ -147,10 +158,15 @@ class Federation:
             answered += 1
             self.accept(answer, tally)
             yield answer.client, Received(answer.reply, self.sender(answer, exchange.ask))
-        needed = math.ceil(self.faults.quorum * len(exchange.clients) - 1e-9)
-        if answered < max(needed, min(1, len(exchange.clients))):
+        if exchange.optional:
+            return
+        asked = len(exchange.clients) - absent
+        if absent and not asked:
+            raise NobodySpoke
+        needed = math.ceil(self.faults.quorum * asked - 1e-9)
+        if answered < max(needed, min(1, asked)):
             raise RunError(
-                f"round {self.server.round}, {exchange.ask}: only {answered} of {len(exchange.clients)} clients "
+                f"round {self.server.round}, {exchange.ask}: only {answered} of {asked} clients "
                 f"answered; the quorum is {max(needed, 1)}. Lower --quorum, or look at what failed: {tally.dropped}"
             )
 
@@ -191,6 +207,12 @@ class Federation:
             tally.distances.append(training_stability([local.numpy()], start.numpy()))
         if answer.notes:
             tally.notes.setdefault(answer.client, {}).update(answer.notes)
+
+    def miss(self, answer: Answer, tally: Tally) -> None:
+        """A client has too few samples to say anything: it is left out, and that is all that is known."""
+        name = self.site_names[answer.client]
+        if name not in tally.absent:
+            tally.absent.append(name)
 
     def fail(self, answer: Answer, exchange: Exchange, problem: str, tally: Tally) -> None:
         """A client gave no usable reply: leave it out, or stop with its name, the round and the stage."""

@@ -45,6 +45,11 @@ class Fair(Method):
     needs: ClassVar[tuple[str, ...]] = ("trusted_data",)
     own_aggregation: ClassVar[bool] = True
     exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "drop": "client"}
+    forwards: ClassVar[dict[str, str]] = {
+        "weights": "where nobody of a round lowered the loss: the best model alone becomes the global one",
+        "counters": "with it",
+    }
+    asks: ClassVar[str] = "all sites in turn in the first passes"
 
     quality: Literal["trusted", "local"] = option(
         "trusted", "Whose loss is looked at: that on the server's trusted samples, or on the client's own."

@@ -52,6 +52,11 @@ class FedCorr(Method):
         "rate": "client",
         "relabelled": "client",
     }
+    forwards: ClassVar[dict[str, str]] = {
+        "weights": "stage 1 with group=1: the next site in turn starts from its model as it is",
+        "counters": "with it",
+    }
+    asks: ClassVar[str] = "all sites in turn in stage 1; after each pass and after stage 2 all that seem noisy, at once"
 
     preset: Literal["paper", "code"] = option("paper", "Follow the paper, or its released code where they differ.")
     passes: int | None = option(
@@ -235,7 +240,8 @@ class FedCorr(Method):
         after = confident_labels(client.predict(views=self.scoring_views), before, self.confidence, among)
         client.state["labels"] = after
         client.note(relabelled=after)
-        return (after != before).sum().cpu().reshape(1)
+        changed = (after != before).sum().cpu().reshape(1)
+        return changed if int(changed) >= client.least_count else torch.zeros_like(changed)
 
     def judge(self, client: Client, got: Payload) -> Verdict:
         """A label that was corrected is wrong; among the others the losses of the global model decide."""

@@ -48,6 +48,11 @@ class FedDiv(Method):
     citation: ClassVar[str] = "Li et al., FedDiv: Collaborative Noise Filtering for Federated Learning, AAAI 2024"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "filter")
     exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "mixture": "client"}
+    forwards: ClassVar[dict[str, str]] = {
+        "weights": "warm-up with group=1: the next site in turn starts from its model as it is",
+        "counters": "with it",
+    }
+    asks: ClassVar[str] = "all sites in turn in the warm-up"
 
     preset: Literal["paper", "code"] = option("paper", "Follow the paper, or its released code where they differ.")
     passes: int | None = option(
@@ -151,23 +156,26 @@ class FedDiv(Method):
             return
         replies, news = noted(replies, "mixture", "samples")
         super().merge(server, replies)  # eq. (1)
-        sent = torch.stack([reply["mixture"].double() for reply in news.values()])
-        collapsed = TwoGaussians.from_flat(sent).collapsed
-        for client, mixture, bad in zip(news, sent, collapsed.tolist(), strict=True):  # eq. (4)
+        told = {client: reply for client, reply in news.items() if bool(reply["mixture"].any())}  # zeros: it has none
+        collapsed = 0
+        for client, reply in told.items():  # eq. (4)
+            mixture = reply["mixture"].double()
+            bad = bool(TwoGaussians.from_flat(mixture).collapsed)
+            collapsed += bad
             server.state["mixtures"][client] = mixture
             # A filter whose two components are one tells nothing apart, and would pull the others' together.
-            server.state["sizes"][client] = 0.0 if bad else news[client]["samples"].double()
+            server.state["sizes"][client] = 0.0 if bad else reply["samples"].double()
         # eq. (5): the global filter from all cached filters, or (degraded) from this round's only
         sound = server.state["sizes"] > 0
         if self.filter == "degraded":
-            sound &= torch.isin(torch.arange(server.clients), torch.tensor(list(news)))
-        if sound.any():
+            sound &= torch.isin(torch.arange(server.clients), torch.tensor(list(told), dtype=torch.int64))
+        if sound.any():  # else that of before stays
             server.state["filter"] = average_mixtures(
                 server.state["mixtures"][sound], server.state["sizes"][sound], filled(self.variance_weighting)
             )
         server.note(
             filter=[round(number, 4) for number in server.state["filter"].tolist()],
-            collapsed_filters=int(collapsed.sum()),
+            collapsed_filters=collapsed,
         )
 
     # --- the client's half -----------------------------------------------------------------------------------------
@@ -301,7 +309,10 @@ class FedDiv(Method):
             return {}
         losses = sample_losses(logits, labels, self.sample_loss)
         start = None if torch.isnan(flat).any() else TwoGaussians.from_flat(flat, normalise=bool(self.normalise))
-        return {"mixture": self.fit_filter(losses, start).flat.cpu()}
+        found = self.fit_filter(losses, start)
+        held = float(found.weights.min()) * len(client)  # samples of which a component's mean and variance are
+        told = held >= client.least_count or bool(found.collapsed)
+        return {"mixture": found.flat.cpu() if told else torch.zeros_like(found.flat.cpu())}
 
     def judge(self, client: Client, got: Payload) -> Verdict:
         """The filter itself: the posterior of the noisy component, and what the global model would say instead."""

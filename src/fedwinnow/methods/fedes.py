@@ -46,6 +46,11 @@ class FedES(Method):
     citation: ClassVar[str] = "Zeng et al., FedES: Federated Early-Stopping, IJCAI 2024"
     stages: ClassVar[tuple[str, ...]] = ("pre_train", "measure", "adaptive")
     own_aggregation: ClassVar[bool] = True
+    forwards: ClassVar[dict[str, str]] = {
+        "weights": "where all others of a round have quality 0 (preset=literal): its model becomes the global one",
+        "counters": "with it",
+    }
+    asks: ClassVar[str] = "all sites in turn in stage 1"
 
     preset: Literal["literal", "sensible"] = option(
         "literal", "Follow the paper to the letter, or take the readings under which it works."

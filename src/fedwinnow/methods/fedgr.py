@@ -98,7 +98,9 @@ class FedGr(Method):
     weak: Literal["none", "flip", "crop_flip", "strong"] = option("crop_flip", "The weak view; not the run's --views.")
     strong: Literal["none", "flip", "crop_flip", "strong"] = option("strong", "The view that local training sees.")
     sieve: Literal["global", "local"] = option("global", "Whose losses are sieved: those of which model (ablation).")
-    gmm_scope: Literal["server", "client"] = option("server", "Who fits the mixture; client: no loss leaves a site.")
+    gmm_scope: Literal["server", "client"] = option(
+        "server", "Who fits the mixture; client: no loss of a sample is sent."
+    )
     freeze_sieve: bool = option(False, "Keep the sieve's result as it is at the end of the warm-up.")
     clean_from: float = option(0.5, "Clean probability from which a sample is clean.", symbol="q", at_most=1)
     refine: bool = option(True, "Refine labels; else train on the samples found clean only (ablation).")
@@ -141,8 +143,8 @@ class FedGr(Method):
     )
 
     def exposed(self) -> dict[str, Exposure]:
-        stays = ("sample_loss",) if self.gmm_scope == "client" else ()
-        return {key: kind for key, kind in self.exposes.items() if key not in stays}
+        kept_back = () if self.gmm_scope == "server" else ("sample_loss",)
+        return {key: kind for key, kind in self.exposes.items() if key not in kept_back}
 
     # --- the server's half -----------------------------------------------------------------------------------------
 

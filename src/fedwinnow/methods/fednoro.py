@@ -44,7 +44,11 @@ LID_NEIGHBOURS = 20  # as FedCorr, whose indicator this is
 
 @dataclass(frozen=True)
 class FedNoRo(Method):
-    """Noisy clients found by their losses per class; for them distillation and distance-aware aggregation."""
+    """Noisy clients found by their losses per class; for them distillation and distance-aware aggregation.
+
+    `indicator` has the mean loss of each class: of a class with one sample that sample's own. --least-count leaves
+    small classes out.
+    """
 
     name: ClassVar[str] = "fednoro"
     citation: ClassVar[str] = "Wu et al., FedNoRo: Towards Noise-Robust Federated Learning, IJCAI 2023"
@@ -55,6 +59,7 @@ class FedNoRo(Method):
         "indicator": "client",
         "present": "client",
     }
+    asks: ClassVar[str] = "all sites at once at the end of the warm-up"
 
     preset: Literal["paper", "code"] = option("paper", "Follow the paper, or its released code where they differ.")
     loss: str = option("logit_adjustment", "The loss of local training; cross_entropy: no logit adjustment (ablation).")
@@ -103,6 +108,9 @@ class FedNoRo(Method):
     measure_every: int = option(
         0, "Also measure every so many rounds of stage 1, to study its length; 0: only at its end.", at_least=0
     )
+
+    def by_class(self) -> dict[str, int]:
+        return {"indicator": 0, "present": 0} if self.indicator == "class_loss" else {}
 
     # --- the server's half -----------------------------------------------------------------------------------------
 

@@ -49,6 +49,10 @@ class FedRn(Method):
         "accuracy": "client",
         "output": "model",
     }
+    forwards: ClassVar[dict[str, str]] = {
+        "weights": "after the warm-up: sites that it is a reliable neighbour of get its last model as it is",
+        "counters": "with it",
+    }
 
     preset: Literal["paper", "code"] = option("paper", "Follow the paper, or its released code where they differ.")
     neighbours: int = option(2, "Reliable neighbours.", symbol="k", at_least=0)

@@ -41,6 +41,10 @@ class Rhfl(Method):
     own_models: ClassVar[bool] = True
     own_aggregation: ClassVar[bool] = True
     exposes: ClassVar[dict[str, Exposure]] = {"probabilities": "model", "loss": "client", "samples": "client"}
+    forwards: ClassVar[dict[str, str]] = {
+        "probabilities": "with two participants: each is sent the answers of the others, which are then one site's",
+    }
+    asks: ClassVar[str] = "all sites at once before the first round"
 
     preset: Literal["paper", "code"] = option("paper", "Follow the paper, or its released code where they differ.")
     loss: str = option("sce", "The loss on a client's own samples.", symbol="SL")

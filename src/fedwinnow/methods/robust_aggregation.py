@@ -36,6 +36,10 @@ class KrumChoice(Method):
 
     name: ClassVar[str] = "krum"
     citation: ClassVar[str] = "Blanchard et al., Machine Learning with Adversaries, NeurIPS 2017"
+    forwards: ClassVar[dict[str, str]] = {
+        "weights": "always: the model that is chosen becomes the global one",
+        "counters": "with it",
+    }
     aggregate: str = option("krum", "How models are merged; another share of bad models: krum:faulty=0.3.")
 
 

@@ -59,12 +59,18 @@ class Lesson:
 
 @dataclass(frozen=True)
 class RobustFl(Method):
-    """Small-loss samples, class centroids shared by all, and pseudo-labels where a centroid denies the label."""
+    """Small-loss samples, class centroids shared by all, and pseudo-labels where a centroid denies the label.
+
+    Of a class with one sample the centroid comes from that sample's features. --least-count leaves small classes out.
+    """
 
     name: ClassVar[str] = "rofl"
     citation: ClassVar[str] = "Yang et al., Robust Federated Learning with Noisy Labels, IEEE Intelligent Systems 2022"
     stages: ClassVar[tuple[str, ...]] = ("given_labels", "pseudo_labels")
     exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "centroids": "client"}
+    forwards: ClassVar[dict[str, str]] = {
+        "centroids": "of a class that only one site of the round has: its centroid becomes the global one",
+    }
 
     preset: Literal["paper", "code"] = option("paper", "Follow the paper, or the code that others used for it.")
     forget: float = option(
@@ -96,6 +102,9 @@ class RobustFl(Method):
     )
 
     mixup: float = option(0.0, "Not part of Robust FL.", at_least=0, at_most=0)
+
+    def by_class(self) -> dict[str, int]:
+        return {"centroids": 0}  # a row of zeros: see parts/centroids.py
 
     # --- the server's half -----------------------------------------------------------------------------------------
 

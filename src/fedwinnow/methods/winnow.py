@@ -9,8 +9,9 @@
 
 What the global model says of a sample, given the site's own mix of classes, is averaged over the site's visits. Which
 class is mistaken for which (F) is fitted over all sites by EM: sites send expected counts, the server adds them up. How
-many labels of a class are wrong (r) stays at the site and says how many it trains on: those that are least likely
-wrong. A site that seems clean uses all it has. Clear cases among the others can get a new label.
+many labels of a class are wrong (r) says how many a site trains on: those that are least likely wrong. r itself is not
+sent, but the counts tell it: their columns sum to the expected number of wrong labels of each class. A site that seems
+clean uses all it has. Clear cases among the others can get a new label.
 """
 
 from __future__ import annotations
@@ -40,17 +41,23 @@ EVEN = 0.5  # a site's rate before it knows anything; also the samples that are 
 RATE_STEPS = 5  # of a site's own rates after its probabilities have changed
 OWN_STEPS = 30  # of EM where every site is by itself
 STEADY = "steady."
+TOLD = "told."  # what the counts come from, where a site has classes of too few samples to tell anything about them
 LAST = "last."  # the global model of a run that has ended, in case it goes on
 
 
 @dataclass(frozen=True)
 class Winnow(Method):
-    """Per class, the share of samples that looks right by a model of errors fitted over all sites from sums alone."""
+    """Per class, the share of samples that looks right by a model of errors fitted over all sites from counts.
+
+    The columns of `statistics` sum to the site's expected number of wrong labels of each class, which the server learns
+    so; of a class with one sample the column is that sample's own answer. --least-count leaves small classes out.
+    """
 
     name: ClassVar[str] = "winnow"
     citation: ClassVar[str] = "this project"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "winnow")
     exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "statistics": "client"}
+    asks: ClassVar[str] = "every site that was visited before, em_steps times a round after the warm-up"
 
     warm_up: float | None = option(
         None, "Rounds on all labels first, or, below 1, their share; none: a fifth of all.", symbol="T_w", at_least=0
@@ -94,6 +101,9 @@ class Winnow(Method):
         if self.warm_up is not None and self.warm_up > 1 and self.warm_up % 1:
             raise UsageError(f"winnow: warm_up={self.warm_up:g} was given; allowed: whole rounds, or a share below 1.")
 
+    def by_class(self) -> dict[str, int]:
+        return {"statistics": 1} if self.filter == "flips" else {}
+
     # --- the server's half -----------------------------------------------------------------------------------------
 
     def start(self, server: Server) -> None:
@@ -116,12 +126,13 @@ class Winnow(Method):
         self.follow(server)
 
     def fit_filter(self, server: Server) -> Generator[Exchange, Replies, None]:
-        """EM over every site that has been visited: sums come in, nothing else is used."""
+        """EM over every site that has been visited, as far as they answer: the sum of their counts is used."""
         seen = [client for client in server.available if server.state["seen"][client]]
         for _ in range(self.em_steps if seen else 0):
-            replies = yield Exchange("expect", seen, lambda client: {"filter": server.state["filter"]})
-            total = torch.stack([reply["statistics"] for _, reply in replies]).sum(0)
-            server.state["filter"] = self.filter_of(server.state).maximised(total).flat
+            replies = yield Exchange("expect", seen, lambda client: {"filter": server.state["filter"]}, optional=True)
+            told = [reply["statistics"] for _, reply in replies]
+            if told:  # else nobody could be reached now: the filter stays, and the round goes on
+                server.state["filter"] = self.filter_of(server.state).maximised(torch.stack(told).sum(0)).flat
 
     def filter_of(self, holder: Payload) -> Flips | SharedMixture:
         """The filter as it travels and as the server keeps it."""
@@ -178,12 +189,38 @@ class Winnow(Method):
         return before + (now - before) / (float(client.state["visits"]) + 1)
 
     def expect(self, client: Client, got: Payload) -> Payload:
-        """One step of EM over all sites: the sums of this one."""
-        evidence = sharpened(client.state["mean"].double(), 1 / self.sharpen)
-        return {"statistics": self.e_step(client, evidence, self.filter_of(got))}
+        """One step of EM over all sites: the counts of this one."""
+        told = self.told(client)
+        evidence = sharpened(told.state["mean"].double(), 1 / self.sharpen)
+        statistics = self.e_step(told, evidence, self.filter_of(got))
+        self.keep_told(client, told)
+        return {"statistics": statistics}
+
+    def told(self, client: Client) -> Client:
+        """The site without samples of classes that it has too few of, and what it remembers of itself as such a one."""
+        told = client.told()
+        if told is not client:
+            told.state |= {key.removeprefix(TOLD): value for key, value in client.state.items() if key.startswith(TOLD)}
+        return told
+
+    def keep_told(self, client: Client, told: Client) -> None:
+        """Remember it for the next exchange."""
+        if told is not client:
+            client.state |= {TOLD + key: value for key, value in told.state.items()}
+            client.forward_samples += told.forward_samples
+
+    def observe_told(self, client: Client, got: Payload, *, rates: bool) -> None:
+        """At a visit: where counts must not depend on all samples, those they may depend on are looked at apart."""
+        told = self.told(client)
+        if told is client or self.fit == "own":
+            return
+        _, mean = self.observe(told, got)
+        if rates:
+            _, told.state["rates"] = self.opinion(told, mean, got)
+        self.keep_told(client, told)
 
     def e_step(self, client: Client, evidence: Tensor, shared: Flips | SharedMixture) -> Tensor:
-        """The site's sums; its own rates make their M step here, because they stay here."""
+        """The site's counts; its own rates make their M step here."""
         given = client.given.cpu()
         p_wrong = posterior(shared.log_ratio(evidence, given), given, self.rates(client))
         client.state["rates"] = rates_by_class(p_wrong, given, client.classes, self.shrinkage)
@@ -214,11 +251,13 @@ class Winnow(Method):
     def train_plainly(self, client: Client, got: Payload) -> Payload:
         """Warm-up: all labels as given; what the model thinks of them is remembered."""
         self.observe(client, got)
+        self.observe_told(client, got, rates=False)
         return self.learn(client, got, torch.ones(len(client), dtype=torch.bool), client.given.cpu())
 
     def train(self, client: Client, got: Payload) -> Payload:
         now, mean = self.observe(client, got)
         p_wrong, client.state["rates"] = self.opinion(client, mean, got)
+        self.observe_told(client, got, rates=True)
         kept = self.selected(client, p_wrong)
         probability, guess = now.max(1)
         sure = ~kept & (probability > self.confidence) & (mean.argmax(1) == guess)
@@ -237,6 +276,7 @@ class Winnow(Method):
     def learn(self, client: Client, got: Payload, used: Tensor, labels: Tensor) -> Payload:
         """Train on these samples, with their class mix in the logits, so that the model need not learn it."""
         rows = used.nonzero().flatten()
+        client.enough(len(rows))
         client.state["trained_on"] = torch.bincount(labels[rows], minlength=client.classes)
         shift = (self.adjust * self.log_mix(client)).float().to(client.given.device)
         client.model.load(got)

@@ -15,7 +15,9 @@ from fedwinnow.data.load import load
 from fedwinnow.device import choose_device
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.prepare import Stage, prepare, setup_of
+from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Answer, Host, Sites
+from fedwinnow.federation.least_count import check_least_count, usual_least_count
 from fedwinnow.federation.memory import Memory
 from fedwinnow.methods.find import find_method
 from fedwinnow.models.shape import Shape
@@ -34,6 +36,7 @@ class SceneShare:
     folder: Path
     numbers: tuple[int, ...]
     device: str | None = None
+    least_count: int = 0  # this site's own; where the coordinator's is larger, that one holds
     simulated: bool = True
 
     def __post_init__(self) -> None:
@@ -46,7 +49,7 @@ class SceneShare:
                 f"--clients {strange[0]} was given; the scene has the clients 0 to {self.scene.clients - 1}."
             )
 
-    def introduction(self, task: dict[str, Any] | None) -> dict[str, Any]:
+    def introduction(self, task: dict[str, Any] | None, least_count: int = 0) -> dict[str, Any]:
         """Which clients are here, and of which scene; a coordinator that has a task has no scene."""
         if task is not None:
             raise for_others(
@@ -67,7 +70,7 @@ class SceneShare:
                     f"Copy the coordinator's scene folder."
                 )
             )
-        stage: Stage = prepare(experiment_of(run, scene=self.folder), self.scene)
+        stage: Stage = prepare(with_floor(experiment_of(run, scene=self.folder), self.least_count), self.scene)
         device = choose_device(self.device, mixed_precision=stage.experiment.mixed_precision)
         setup = setup_of(stage.experiment, str(device))
         return Host(stage.sites, stage.judged, stage.parts, stage.method, setup, memory)
@@ -86,16 +89,18 @@ class OwnData:
 
     dataset: Dataset
     device: str | None = None
+    least_count: int = 0  # this site's own; where the coordinator's is larger, that one holds
     simulated: bool = False
 
-    def introduction(self, task: dict[str, Any] | None) -> dict[str, Any]:
-        """How many samples there are; the data is compared with the coordinator's task first."""
+    def introduction(self, task: dict[str, Any] | None, least_count: int = 0) -> dict[str, Any]:
+        """How many samples there are, or that there are too few; the data is compared with the task first."""
         if task is None:
             raise for_others(
                 UsageError("the coordinator has --scene, this site --data. Join with --scene, or serve with --data.")
             )
         self.labels(task)
-        return {"samples": len(self.dataset.train)}
+        samples = len(self.dataset.train)
+        return {"few": True} if samples < max(least_count, self.least_count) else {"samples": samples}
 
     def clients(self, run: dict[str, Any], number: int | None) -> tuple[int, ...]:
         """This site is one client."""
@@ -104,7 +109,7 @@ class OwnData:
     def host(self, run: dict[str, Any], number: int | None, memory: Memory) -> Host:
         """A host with the samples of this site only."""
         task, (client,) = run["task"], self.clients(run, number)
-        experiment = experiment_of(run)
+        experiment = with_floor(experiment_of(run), self.least_count)
         given = self.labels(task)
         offsets = np.zeros(int(run["clients"]) + 1, np.int64)
         offsets[client + 1 :] = len(given)
@@ -166,15 +171,24 @@ class OwnData:
         write_own_audit(name, self.dataset, self.labels(run["task"]), run, verdict, folder)
 
 
-def holding_of(data: str | None, scene: Path | None, clients: str | None, device: str | None) -> OwnData | SceneShare:
+def with_floor(experiment: Experiment, least_count: int) -> Experiment:
+    """The settings that a site works with: the larger of the coordinator's least count and its own."""
+    return dataclasses.replace(experiment, least_count=max(experiment.least_count, least_count))
+
+
+def holding_of(
+    data: str | None, scene: Path | None, clients: str | None, device: str | None, least_count: int | None = None
+) -> OwnData | SceneShare:
     """The data that is here, read and checked before anybody is told of it."""
+    least_count = usual_least_count(simulated=scene is not None) if least_count is None else least_count
+    check_least_count(least_count)
     if (data is None) == (scene is None):
         raise UsageError("give --data or --scene, one of them.")
     if scene is not None:
-        return SceneShare(scene, numbers_in(clients), device)
+        return SceneShare(scene, numbers_in(clients), device, least_count)
     if clients is not None:
         raise UsageError(f"--clients {clients} was given with --data; allowed: with --scene.")
-    return OwnData(load(data or ""), device)
+    return OwnData(load(data or ""), device, least_count)
 
 
 def numbers_in(text: str | None) -> tuple[int, ...]:

@@ -14,6 +14,8 @@ from fedwinnow.atomic import sweep, write_text
 from fedwinnow.data.contents import Contents
 from fedwinnow.errors import DataError, FedwinnowError, RunError, StaleError, UsageError
 from fedwinnow.federation.host import Answer, Host, Task
+from fedwinnow.federation.least_count import whole_passes
+from fedwinnow.federation.ledger import receivers
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method
 from fedwinnow.federation.payload import Exposure, Payload, problem_with
@@ -38,8 +40,8 @@ class Holding(Protocol):
 
     simulated: bool  # whether questions of the evaluation may be answered: never where the data is real
 
-    def introduction(self, task: dict[str, Any] | None) -> dict[str, Any]:
-        """What a site says of itself; a task that does not suit its data is an error."""
+    def introduction(self, task: dict[str, Any] | None, least_count: int = 0) -> dict[str, Any]:
+        """What a site says of itself under this least count; a task that does not suit its data is an error."""
 
     def clients(self, run: dict[str, Any], number: int | None) -> tuple[int, ...]:
         """The numbers of the clients that live here."""
@@ -114,7 +116,10 @@ class Site:
         """What this site says of itself, after a look at what it would have to send."""
         self.failure = None
         method = self.agreed(facts)
-        said = {"site": self.name, **self.holding.introduction(facts.get("task"))}
+        asked = experiment_of(facts).least_count
+        said = {"site": self.name, **self.holding.introduction(facts.get("task"), asked)}
+        if "few" in said:
+            self.say("this site has fewer samples than the least count: it takes no part, and says no more")
         keys = ", ".join(f"{key} ({kind})" for key, kind in method.exposed().items())
         self.say(f"the coordinator runs {method.name}; what may leave this site: {keys}")
         return self.booked(facts, said, {})
@@ -135,15 +140,16 @@ class Site:
             # With a trace, the error begins with the kind of the exception; without one, perhaps with a path.
             kind = f" ({answer.error.partition(':')[0]})" if answer.trace else ""
             return self.booked(facts, {"error": one_line(f"it failed{kind}; its own terminal says why")}, {})
+        if answer.absent:
+            return self.booked(facts, {"client": task.client, "absent": True}, {}, run, host.method)
         if not task.measures:
             prune(host.memory.folder, task)
             self.check_reply(answer.reply, host.method)
-        said = {
-            "client": task.client,
-            "memory": answer.memory,
-            "forward_samples": answer.forward_samples,
-            "backward_samples": answer.backward_samples,
-        }
+        counts = {"forward_samples": answer.forward_samples, "backward_samples": answer.backward_samples}
+        if not self.holding.simulated and host.setup.least_count:
+            mine = host.sites.holdings.of(task.client)
+            counts = {name: whole_passes(count, mine.stop - mine.start) for name, count in counts.items()}
+        said = {"client": task.client, "memory": answer.memory, **counts}
         sent = {REPLY + key: value for key, value in answer.reply.items()}
         if self.holding.simulated:
             sent |= {NOTES + key: value for key, value in answer.notes.items()}
@@ -233,7 +239,7 @@ class Site:
     ) -> Letter:
         """Write into the site's own ledger what is about to leave; what cannot be written down does not leave."""
         folder = self.folder if run is None else self.place(run)
-        exposes = {} if method is None else method.exposed()
+        exposes, forwarded = ({}, {}) if method is None else (method.exposed(), method.forwarded())
         line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             **{key: short(facts[key]) for key in BOOKED if key in facts},
@@ -241,6 +247,7 @@ class Site:
             "sent": {
                 key.removeprefix(REPLY): {
                     "exposes": exposes.get(key.removeprefix(REPLY), "sample"),
+                    "receivers": receivers(key.removeprefix(REPLY), forwarded),
                     "shape": list(value.shape),
                     "bytes": value.numel() * value.element_size(),
                 }

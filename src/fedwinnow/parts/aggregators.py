@@ -34,6 +34,10 @@ class Collector(Protocol):
 class Aggregator(Part):
     """Base of every rule."""
 
+    def chooses(self) -> str:
+        """When the merged model is that of one site as it came, although others took part; empty: never."""
+        return ""
+
     def collect(self, before: Payload, trainable: int) -> Collector:
         """Begin a merge; `before` is what the clients started from, `trainable` how much of a model is trained."""
         from fedwinnow.parts.aggregate import HeldModels
@@ -118,6 +122,9 @@ class Krum(Aggregator):
         """How many models are averaged."""
         return 1
 
+    def chooses(self) -> str:
+        return "always: the model that is chosen becomes the global one"
+
     def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
         from fedwinnow.parts.aggregate import squared_distances, weighted_mean
 
@@ -143,6 +150,9 @@ class MultiKrum(Krum):
 
     def kept(self, count: int) -> int:
         return count - self.assumed(count) if self.keep is None else min(self.keep, count)
+
+    def chooses(self) -> str:
+        return super().chooses() if self.keep == 1 else ""
 
 
 @dataclass(frozen=True)

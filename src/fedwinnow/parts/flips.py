@@ -1,8 +1,9 @@
 """Which class is mistaken for which, over all sites, fitted by EM without bringing samples or answers together.
 
-A wrong label of a sample of class t is c with probability F[t, c], the same at every site; how many labels are wrong is
-each site's own affair. The E step happens at the sites, which send expected counts; the server adds them up and makes
-the M step. That is EM on pooled answers, step by step, and it needs sums only.
+A wrong label of a sample of class t is c with probability F[t, c], the same at every site; how many labels are wrong
+differs from site to site. The E step happens at the sites, which send expected counts; the server adds them up and
+makes the M step. That is EM on pooled answers, step by step. The M step needs only the sum of all sites' counts, but
+the server gets those of every site; their columns sum to the site's expected number of wrong labels of each class.
 """
 
 from __future__ import annotations

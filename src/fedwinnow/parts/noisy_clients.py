@@ -43,6 +43,8 @@ def noisy_set(
     of nine of them find. `careful` takes the likeliest of many from two kinds of starts, so that luck hardly moves it,
     and has diagonal covariances: a full one has more numbers than few clients can tell.
     """
+    if not points.shape[1]:  # nobody has said anything about any class
+        return torch.zeros(len(points), dtype=torch.bool), 1.0
     if detect != "careful":
         fits = VOTES if detect == "vote" else 1
         return most_frequent(fit_mixtures(points, fits, seed, covariance=covariance or "full").larger(measure))

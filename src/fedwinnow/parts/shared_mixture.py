@@ -2,7 +2,8 @@
 
 A score lies between 0, where the given label is what the model would say, and 1. Sites send the sufficient statistics
 of their E step, six numbers; the server adds them up and makes the M step. That is EM on the pooled scores, step by
-step, and it needs sums only. Both components have one variance, so the log-odds of "wrong" rise with the score.
+step. One of the six is the site's expected number of wrong labels. Both components have one variance, so the log-odds
+of "wrong" rise with the score.
 """
 
 from __future__ import annotations

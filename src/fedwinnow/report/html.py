@@ -148,6 +148,7 @@ def ledger_rows(ledger: dict[str, Any] | None) -> dict[str, Any] | None:
                     "key": key,
                     "learns": words.LEARNS.get(facts["exposes"], facts["exposes"]),
                     "kind": facts["exposes"],
+                    "receivers": words.RECEIVERS[tuple(facts.get("receivers", ["server"]))],
                     "sites": len(sent),
                     "count": sum(line["count"] for line in sent),
                     "bytes": sum(line["bytes"] for line in sent),

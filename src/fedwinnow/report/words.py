@@ -9,6 +9,9 @@ LEARNS = {
     "sample": "something about single samples",
 }
 
+# who receives a key -> in words
+RECEIVERS = {("server",): "the server", ("server", "sites"): "the server and other sites"}
+
 
 def percent(share: float | None) -> str:
     """A share between 0 and 1."""
