@@ -69,6 +69,13 @@ class Method(Part):
         "mean", "How models are merged, for example trimmed_mean:share=0.2 (see `fedwinnow aggregators`)."
     )
 
+    steady: float = option(
+        0.0,
+        "What stays of the answering model, an average of global models, in a round; 0: the last global model answers.",
+        at_least=0,
+        at_most=1,
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self.criterion  # an unknown loss is an error now, not on a client
@@ -76,6 +83,11 @@ class Method(Part):
             raise UsageError(
                 f"{self.name}: aggregate={self.aggregate} was given, but how models are merged is part of this method; "
                 f"allowed: mean. fedavg:aggregate={self.aggregate} is that rule by itself."
+            )
+        if self.steady and self.own_models:
+            raise UsageError(
+                f"{self.name}: steady={self.steady:g} was given, but every client has its own model here and there is "
+                f"no global one to average; allowed: 0."
             )
 
     def needed(self) -> tuple[str, ...]:
@@ -103,7 +115,10 @@ class Method(Part):
         return server.sample()
 
     def send(self, server: Server, client: int) -> Payload:
-        """What one client is sent."""
+        """What one client is sent, to train from `server.weights` and also to judge its labels by them.
+
+        For judging, and in `models`, `server.weights` are those that answer: with `steady` the average.
+        """
         return dict(server.weights)
 
     def merge(self, server: Server, replies: Replies) -> None:

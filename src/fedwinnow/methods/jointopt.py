@@ -72,7 +72,7 @@ class JointOpt(Method):
 
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
         if self.retraining(server) and f"{FIRST}weights" in server.state:
-            server.weights = {key: server.state.pop(f"{FIRST}{key}") for key in server.weights}
+            server.start_anew({key: server.state.pop(f"{FIRST}{key}") for key in server.weights})
         yield from super().exchanges(server)
 
     def retraining(self, server: Server) -> bool:
