@@ -67,7 +67,7 @@ def test_machines_get_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     entry = json.loads(shown(capsys, "oracle", "--json"))
     assert entry["facts"]["needs"] == ["truth"]
     assert entry["facts"]["exposes"]["weights"] == "model"
-    assert {option["name"] for option in entry["options"]} == {"loss", "mixup", "aggregate"}
+    assert {option["name"] for option in entry["options"]} == {"loss", "mixup", "aggregate", "steady"}
 
 
 @pytest.mark.parametrize(

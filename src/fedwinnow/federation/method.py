@@ -162,13 +162,12 @@ class Method(Part):
         return client.model.payload(model) | {"samples": torch.tensor(len(client))}
 
     def judge(self, client: Client, got: Payload) -> Verdict:
-        """Which labels are wrong: by default the losses of the global model, through a mixture of two Gaussians."""
-        from fedwinnow.parts.two_gaussians import fit_two_gaussians
+        """Which labels are wrong: by default those of which the answering model has a large loss."""
+        from fedwinnow.parts.wrong_by_loss import wrong_by_loss
 
         logits = self.logits(client, got)
         losses = torch.nn.functional.cross_entropy(logits, client.given, reduction="none")
-        mixture = fit_two_gaussians(losses)
-        return Verdict(p_wrong=1.0 - mixture.p_low(losses), suggested=logits.argmax(1))
+        return Verdict(p_wrong=wrong_by_loss(losses), suggested=logits.argmax(1))
 
     def predict(self, client: Client, got: Payload) -> Payload:
         """What the global model says about the site's samples, for measuring a simulation: how much is memorised."""
