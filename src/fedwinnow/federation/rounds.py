@@ -18,7 +18,7 @@ from fedwinnow.federation.host import Answer, Task
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Exchange, Method, Replies
-from fedwinnow.federation.payload import Payload, Received, problem_with, size_in_bytes
+from fedwinnow.federation.payload import Payload, Received, check_state, problem_with, size_in_bytes
 from fedwinnow.federation.server import Server
 from fedwinnow.metrics.defined import Figure
 from fedwinnow.metrics.stability import training_stability
@@ -97,6 +97,7 @@ class Federation:
     def start(self) -> None:
         """Before the first round."""
         self.method.start(self.server)
+        self.check_memory()
         if self.method.steady:
             answering.start(self.server)
 
@@ -116,12 +117,18 @@ class Federation:
                 f"round {number}, the server's half of {self.method.name}: {type(problem).__name__}: {problem}.\n"
                 f"{traceback.format_exc()}"
             ) from problem
+        self.check_memory()
         if steady:
             answering.follow(self.server, steady)
         self.server.end()
         tally.participants.sort()
         tally.seconds = time.perf_counter() - began
         return tally
+
+    def check_memory(self) -> None:
+        """What the server's half wants to remember can be remembered."""
+        check_state(self.server.state, "server.state", self.method.name)
+        check_state(self.server.weights, "server.weights", self.method.name)
 
     def converse(self, tally: Tally) -> None:
         """Let the method ask until it is done; replies that it did not look at are booked all the same."""
