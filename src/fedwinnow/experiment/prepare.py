@@ -43,6 +43,8 @@ class Stage:
     def __post_init__(self) -> None:
         if self.experiment.views != "none":
             self.sites.shape.need_images(f"--views {self.experiment.views}")
+        if self.method.mixes:
+            self.sites.shape.need_numbers(self.method.name, self.method.mixes)
 
 
 def prepare(experiment: Experiment, scene: Scene | None = None) -> Stage:

@@ -90,6 +90,11 @@ class Method(Part):
                 f"no global one to average; allowed: 0."
             )
 
+    @property
+    def mixes(self) -> str:
+        """The option that makes weighted sums of samples, as it is set, or empty; token ids cannot be mixed."""
+        return f"mixup={self.mixup:g}" if self.mixup else ""
+
     def needed(self) -> tuple[str, ...]:
         """What a run must provide, with these options: `needs`, unless an option asks for more."""
         return self.needs
