@@ -42,7 +42,19 @@ ROOMS = {
     "commands": "what the command line can do",
     "doors": "`fedwinnow`, `import fedwinnow`, `fedwinnow.testing`",
 }
-GROUND = {"atomic", "catalogue", "config", "device", "errors", "flags", "heap", "options", "randomness", "version"}
+GROUND = {
+    "atomic",
+    "catalogue",
+    "config",
+    "device",
+    "errors",
+    "flags",
+    "heap",
+    "options",
+    "randomness",
+    "reach",
+    "version",
+}
 DOORS = {"__init__", "__main__", "cli", "testing", "backends/flower_app"}
 
 

@@ -24,7 +24,7 @@ from fedwinnow.methods.two_models import SECOND
 from fedwinnow.testing import MethodTester, comparable, toy_data
 
 SMALL = {
-    "data": toy_data(),
+    "data": toy_data(samples=48),
     "model": "linear",
     "clients": 4,
     "participation": 0.5,
@@ -209,7 +209,7 @@ def test_the_losses_that_a_run_writes_are_those_of_the_saved_model(tmp_path):
     result = run(out=tmp_path, **settings("fedavg:steady=0.7"))
     state = state_of(result)
     scene = result.scene
-    x = torch.from_numpy(toy_data().train.features.array[scene.holdings.rows])
+    x = torch.from_numpy(toy_data(samples=48).train.features.array[scene.holdings.rows])
     logits = x @ state["model.fc.weight"].T + state["model.fc.bias"]
     losses = cross_entropy(logits, torch.from_numpy(scene.given), reduction="none")
     written = np.load(tmp_path / "verdicts.npz")["loss"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
 from typing import ClassVar
 
 import torch
@@ -23,6 +23,7 @@ from fedwinnow.federation.server import Server
 from fedwinnow.options import Part, option
 from fedwinnow.parts.aggregators import Aggregator
 from fedwinnow.parts.losses import Loss, soft
+from fedwinnow.reach import said_in_code, unused
 
 Replies = Iterator[tuple[int, Payload]]
 
@@ -60,6 +61,8 @@ class Method(Part):
     own_aggregation: ClassVar[bool] = False
     # Whether every client keeps a model of its own, perhaps of another architecture, and there is no global one.
     own_models: ClassVar[bool] = False
+    # Inherited options (loss, mixup, aggregate) that are used in a way which this class's code does not show.
+    uses: ClassVar[tuple[str, ...]] = ()
     stages: ClassVar[tuple[str, ...]] = ("train",)
     citation: ClassVar[str] = ""
 
@@ -89,6 +92,22 @@ class Method(Part):
                 f"{self.name}: steady={self.steady:g} was given, but every client has its own model here and there is "
                 f"no global one to average; allowed: 0."
             )
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in self.unused() and value != field.default:
+                raise UsageError(
+                    f"{self.name}: {field.name}={value} was given, but this method does not use it; allowed: "
+                    f"{field.default}. A method that does use it, in a way its code does not show, says so: "
+                    f'uses = ("{field.name}",).'
+                )
+
+    @classmethod
+    @cache
+    def unused(cls) -> tuple[str, ...]:
+        """The options of every method that have no effect in this one."""
+        lineage = [part for part in cls.__mro__ if issubclass(part, Method)]
+        facts = {name: getattr(cls, name) for name in ("uses", "own_aggregation", "own_models")}
+        return unused([said_in_code(part) for part in lineage], facts)
 
     @property
     def mixes(self) -> str:

@@ -95,8 +95,6 @@ class RobustFl(Method):
         None, "Pseudo-labels from random views, as in training.", presets={"paper": False, "code": True}
     )
 
-    mixup: float = option(0.0, "Not part of Robust FL.", at_least=0, at_most=0)
-
     # --- the server's half -----------------------------------------------------------------------------------------
 
     def start(self, server: Server) -> None:
