@@ -24,7 +24,14 @@ def toml_of(page: str) -> str:
     return re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)[0]
 
 
+def python_of(page: str, file: str) -> str:
+    """The Python file of this name that a page shows."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(rf"<!-- file: {file} -->\n```python\n(.*?)```", text, re.DOTALL)[0]
+
+
 FILES = {
+    "weighty.py": python_of("own-method.md", "weighty.py"),
     "patients.csv": "diagnosis,hospital,age\n"
     + "".join(f"{'ill' if row % 3 else 'well'},{'north' if row % 2 else 'south'},{20 + row}\n" for row in range(40)),
     "scene.toml": toml_of("index.md"),

@@ -53,6 +53,7 @@ GROUND = {
     "heap",
     "options",
     "randomness",
+    "reach",
     "reading",
     "source",
     "terminal",

@@ -18,6 +18,7 @@ from typing import Any
 
 from fedwinnow.errors import UsageError, unknown
 from fedwinnow.options import Part, build, parse_spec
+from fedwinnow.reach import said_in_text, unused
 
 ROOT = Path(__file__).parent
 
@@ -182,7 +183,7 @@ def read_files(family: str, files: dict[Path, str]) -> Iterator[Entry]:
                 name=name,
                 summary=" ".join(summary.split()),
                 details=details.strip(),
-                options=tuple(options_of(node, classes).values()),
+                options=tuple(shown_options(family, node, classes)),
                 module=module,
                 class_name=class_name,
                 facts={key: value for key, value in facts_of(node, classes).items() if key != "name"},
@@ -250,6 +251,21 @@ def evaluate(value: ast.expr, classes: Classes) -> Any:
         return ast.literal_eval(value)
     except (ValueError, TypeError):
         return None
+
+
+def shown_options(family: str, node: ast.ClassDef, classes: Classes) -> Iterator[OptionText]:
+    """The options that have an effect."""
+    ineffective: tuple[str, ...] = ()
+    if family == "methods" and (lineage := [*lineage_of(node, classes)])[-1] is classes["Method"][0]:
+        ineffective = unused([said_in_text(one) for one in lineage], facts_of(node, classes))
+    yield from (text for text in options_of(node, classes).values() if text.name not in ineffective)
+
+
+def lineage_of(node: ast.ClassDef, classes: Classes) -> Iterator[ast.ClassDef]:
+    """A class and its bases, the nearest first."""
+    yield node
+    for base in reversed(bases_of(node, classes)):
+        yield from lineage_of(base, classes)
 
 
 def options_of(node: ast.ClassDef, classes: Classes) -> dict[str, OptionText]:

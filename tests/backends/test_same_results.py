@@ -26,6 +26,7 @@ CASES = {
     "mixup lenet": {"method": "mixup", "model": "lenet", "drop_last": True},
     "batch normalisation": {"model": "{material}/own_models.py:normalised"},
     "local batch normalisation": {"model": "{material}/own_models.py:normalised", "batch_norm": "local"},
+    "an average answers": {"model": "{material}/own_models.py:normalised", "method": "coteaching:steady=0.7"},
     "all models at once": {"model": "{material}/own_models.py:normalised", "method": "geometric_median"},
     "training on the server": {
         "model": "{material}/own_models.py:dropping",

@@ -50,7 +50,7 @@ def test_the_text_says_what_the_class_is(name: str) -> None:
     assert set(method.forwards) <= set(method.exposes)
     assert entry.facts["stages"] == method.stages
     assert entry.facts["citation"] == method.citation != ""
-    assert [option.name for option in entry.options] == list(method.values())
+    assert [option.name for option in entry.options] == [key for key in method.values() if key not in method.unused()]
 
 
 def test_the_list_marks_references(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,7 +69,7 @@ def test_machines_get_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     entry = json.loads(shown(capsys, "oracle", "--json"))
     assert entry["facts"]["needs"] == ["truth"]
     assert entry["facts"]["exposes"]["weights"] == "model"
-    assert {option["name"] for option in entry["options"]} == {"loss", "mixup", "aggregate"}
+    assert {option["name"] for option in entry["options"]} == {"loss", "mixup", "aggregate", "steady"}
 
 
 @pytest.mark.parametrize(

@@ -197,24 +197,11 @@ def test_every_site_by_itself_needs_no_em_at_the_server(tmp_path):
     assert [ask for ask, _ in asked[1]] == ["train"]
 
 
-def test_the_answering_model_follows_the_global_one(tmp_path):
-    method = Winnow(warm_up=10, steady=0.5)
-    server = one_server(tmp_path, clients=1, rounds=10, participation=1.0)
+def test_a_site_is_sent_the_filter_beside_the_model(tmp_path):
+    method, server = Winnow(), one_server(tmp_path)
     method.start(server)
-    for number, value in enumerate((2.0, 4.0, 8.0), 1):
-        server.begin(number)
-        conversation(
-            method, server, lambda *_, value=value: {"weights": torch.full((6,), value), "samples": torch.tensor(1)}
-        )
-        assert float(server.weights["weights"][0]) == value
-    # 2, then (2 + 4) / 2, then half of the way to 8
-    assert float(method.models(server)[0]["weights"][0]) == pytest.approx(5.5)
-    assert float(method.send(server, 0)["weights"][0]) == pytest.approx(5.5)
-
-
-def test_the_last_round_leaves_the_answering_model(tmp_path):
-    server, _ = played(tmp_path, Winnow(warm_up=10), 10)
-    assert torch.equal(server.weights["weights"], server.state["steady.weights"])
+    assert torch.equal(method.send(server, 0)["weights"], server.weights["weights"])
+    assert torch.equal(method.send(server, 0)["filter"], server.state["filter"])
 
 
 def test_a_run_that_goes_on_does_so_from_the_global_model(tmp_path):

@@ -17,6 +17,7 @@ from fedwinnow.federation.client import Client
 from fedwinnow.federation.judgement import Judgement
 from fedwinnow.federation.method import Method
 from fedwinnow.federation.payload import Payload
+from fedwinnow.federation.verdicts import verdict_of
 from fedwinnow.options import option
 
 FOLLOWED = 2000  # samples of a site that are compared with others, the worst first
@@ -110,8 +111,8 @@ class Filter(Scored):
     prior: bool = option(False, "Add the log of the site's own label frequencies to the logits in training.")
 
     def score(self, method: Method, client: Client, got: Payload) -> Payload:
-        found = method.judge(client, got)
-        p_wrong = found.p_wrong.cpu().double().nan_to_num(0.5).clamp(1e-9, 1 - 1e-9)
+        found = verdict_of(method, client, got)
+        p_wrong = found.p_wrong.cpu().double().clamp(1e-9, 1 - 1e-9)
         reply = verdict(client, opinion(method, client, got, self.prior))
         suggested = found.suggested.cpu()
         other = torch.where(suggested == client.given.cpu(), reply["other"], suggested)

@@ -55,7 +55,7 @@ def prepare_audit(experiment: Experiment, judgement: Judgement, scene: Scene | N
     """
     method = find_method(experiment.method)
     check_judge(method)
-    if judgement.prior and method.loss == PLAIN_LOSS:
+    if judgement.prior and method.loss == PLAIN_LOSS and "loss" not in method.unused():
         method = dataclasses.replace(method, loss="logit_adjustment")
     return prepare(dataclasses.replace(experiment, method=method), scene)
 

@@ -165,8 +165,8 @@ def play_over(
     player = Player(stage, folder, over_network, (*watchers, Herald(terms.say)))
     claim.take(folder)
     summary = player.play()
-    server, memory = player.server, player.federation.memory
-    last = {c: (stage.method.send(server, c), memory.versions.get(c)) for c in range(server.clients)}
+    federation = player.federation
+    last = {c: (federation.to_judge(c), federation.memory.versions.get(c)) for c in range(player.server.clients)}
     for reason, clients in backends[0].finish(player.done, last).items():
         names = ", ".join(stage.site_names[client] for client in clients)
         terms.say(f"{names}: not told that the run is over ({reason})")

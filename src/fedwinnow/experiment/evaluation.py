@@ -51,7 +51,7 @@ class Evaluation:
             asked = tuple(client for client in self.everybody if client in trained)
             replies = federation.ask_all(f"{SCORE}{part}", asked)
             return task.of_several([reply["logits"].numpy() for _, reply in replies], labels)
-        models = federation.method.models(federation.server)
+        models = federation.models()
         answers = [federation.backend.score(part, model, len(labels)) for model in models]
         scores = task.from_logits(federation.method.joined(answers).numpy(), labels)
         if len(answers) > 1:

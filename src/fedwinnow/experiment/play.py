@@ -246,7 +246,7 @@ class Player:
         if stored is None:
             save_description(self.stage.scene, self.folder.path)  # the truth follows when no method runs any more
             self.folder.write_json("environment.json", environment(self.stage, self.manner.backend, self.manner.device))
-            self.stage.method.start(self.server)
+            self.federation.start()
             self.folder.keep_rounds(0)
             return
         self.server.weights, self.server.state, facts = stored

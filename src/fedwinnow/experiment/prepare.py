@@ -44,6 +44,8 @@ class Stage:
     def __post_init__(self) -> None:
         if self.experiment.views != "none":
             self.sites.shape.need_images(f"--views {self.experiment.views}")
+        if self.method.mixes:
+            self.sites.shape.need_numbers(self.method.name, self.method.mixes)
         if self.simulated:  # a real site decides by itself what it sends of single samples
             refuse_values_per_sample(self.method.name, self.method.exposed(), self.experiment.least_count)
 

@@ -56,6 +56,11 @@ class FlatModel:
         self.own_statistics: Tensor | None = None
         self._bind(parameters, buffers, counters)
 
+    def __call__(self, x: Tensor) -> Tensor:
+        """The logits of a batch: the module's forward pass."""
+        logits: Tensor = self.module(x)
+        return logits
+
     def _bind(self, parameters: list[Any], buffers: list[Any], counters: list[Any]) -> None:
         """Make every tensor of the module a view of the vectors."""
         for slot, (_, parameter) in zip(self.slots, parameters, strict=False):

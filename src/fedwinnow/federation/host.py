@@ -28,8 +28,9 @@ from fedwinnow.federation.layers import seed_layers, use_batch_statistics
 from fedwinnow.federation.least_count import TooFew, without_small_classes
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, Verdict
-from fedwinnow.federation.payload import Payload
+from fedwinnow.federation.payload import Payload, check_state
 from fedwinnow.federation.training import Training
+from fedwinnow.federation.verdicts import verdict_of
 from fedwinnow.heap import keep_freed_memory
 from fedwinnow.models.choose import ModelSpec, make_model
 from fedwinnow.models.shape import Shape
@@ -173,6 +174,8 @@ class Host:
         """What the method answers, or the judgement where an audit asks; scores neither need know about."""
         if task.ask == "audit" and self.judgement is not None:
             return self.judgement.judge(self.method, client, task.payload)
+        if task.ask == "judge":
+            return verdict_of(self.method, client, task.payload)
         if not task.ask.startswith(SCORE):
             return getattr(self.method, task.ask)(client, task.payload)
         self.method.load(client, task.payload)
@@ -181,6 +184,7 @@ class Host:
 
     def remember(self, task: Task, client: Client, reply: Payload) -> str | None:
         """Store what the client wants to know next time, and what stays with it: running statistics, or its model."""
+        check_state(client.state, "client.state", self.method.name)
         if self.method.own_models:
             client.state |= client.model.payload(OWN)
         elif self.setup.training.batch_norm == "local" and len(client.model.statistics):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
 from typing import ClassVar
 
 import torch
@@ -23,6 +23,7 @@ from fedwinnow.federation.server import Server
 from fedwinnow.options import Part, option
 from fedwinnow.parts.aggregators import Aggregator
 from fedwinnow.parts.losses import Loss, soft
+from fedwinnow.reach import said_in_code, unused
 
 Replies = Iterator[tuple[int, Payload]]
 
@@ -65,6 +66,8 @@ class Method(Part):
     own_aggregation: ClassVar[bool] = False
     # Whether every client keeps a model of its own, perhaps of another architecture, and there is no global one.
     own_models: ClassVar[bool] = False
+    # Inherited options (loss, mixup, aggregate) that are used in a way which this class's code does not show.
+    uses: ClassVar[tuple[str, ...]] = ()
     stages: ClassVar[tuple[str, ...]] = ("train",)
     citation: ClassVar[str] = ""
 
@@ -72,6 +75,13 @@ class Method(Part):
     mixup: float = option(0.0, "Mix pairs of samples with a share from Beta(mixup, mixup); 0: no mixing.", at_least=0)
     aggregate: str = option(
         "mean", "How models are merged, for example trimmed_mean:share=0.2 (see `fedwinnow aggregators`)."
+    )
+
+    steady: float = option(
+        0.0,
+        "What stays of the answering model, an average of global models, in a round; 0: the last global model answers.",
+        at_least=0,
+        at_most=1,
     )
 
     def __post_init__(self) -> None:
@@ -82,6 +92,32 @@ class Method(Part):
                 f"{self.name}: aggregate={self.aggregate} was given, but how models are merged is part of this method; "
                 f"allowed: mean. fedavg:aggregate={self.aggregate} is that rule by itself."
             )
+        if self.steady and self.own_models:
+            raise UsageError(
+                f"{self.name}: steady={self.steady:g} was given, but every client has its own model here and there is "
+                f"no global one to average; allowed: 0."
+            )
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in self.unused() and value != field.default:
+                raise UsageError(
+                    f"{self.name}: {field.name}={value} was given, but this method does not use it; allowed: "
+                    f"{field.default}. A method that does use it, in a way its code does not show, says so: "
+                    f'uses = ("{field.name}",).'
+                )
+
+    @classmethod
+    @cache
+    def unused(cls) -> tuple[str, ...]:
+        """The options of every method that have no effect in this one."""
+        lineage = [part for part in cls.__mro__ if issubclass(part, Method)]
+        facts = {name: getattr(cls, name) for name in ("uses", "own_aggregation", "own_models")}
+        return unused([said_in_code(part) for part in lineage], facts)
+
+    @property
+    def mixes(self) -> str:
+        """The option that makes weighted sums of samples, as it is set, or empty; token ids cannot be mixed."""
+        return f"mixup={self.mixup:g}" if self.mixup else ""
 
     def needed(self) -> tuple[str, ...]:
         """What a run must provide, with these options: `needs`, unless an option asks for more."""
@@ -121,7 +157,10 @@ class Method(Part):
         return server.sample()
 
     def send(self, server: Server, client: int) -> Payload:
-        """What one client is sent."""
+        """What one client is sent, to train from `server.weights` and also to judge its labels by them.
+
+        For judging, and in `models`, `server.weights` are those that answer: with `steady` the average.
+        """
         return dict(server.weights)
 
     def merge(self, server: Server, replies: Replies) -> None:
@@ -165,13 +204,12 @@ class Method(Part):
         return client.model.payload(model) | {"samples": torch.tensor(len(client))}
 
     def judge(self, client: Client, got: Payload) -> Verdict:
-        """Which labels are wrong: by default the losses of the global model, through a mixture of two Gaussians."""
-        from fedwinnow.parts.two_gaussians import fit_two_gaussians
+        """Which labels are wrong: by default those of which the answering model has a large loss."""
+        from fedwinnow.parts.wrong_by_loss import wrong_by_loss
 
         logits = self.logits(client, got)
         losses = torch.nn.functional.cross_entropy(logits, client.given, reduction="none")
-        mixture = fit_two_gaussians(losses)
-        return Verdict(p_wrong=1.0 - mixture.p_low(losses), suggested=logits.argmax(1))
+        return Verdict(p_wrong=wrong_by_loss(losses), suggested=logits.argmax(1))
 
     def predict(self, client: Client, got: Payload) -> Payload:
         """What the global model says about the site's samples, for measuring a simulation: how much is memorised."""

@@ -27,6 +27,19 @@ class Received(Payload):
         return Received({**self, **more}, self.sender)
 
 
+def check_state(state: Payload, place: str, method: str) -> None:
+    """What a method wants to remember must be tensors, because nothing else is written to disk."""
+    for key, value in state.items():
+        if not isinstance(key, str):
+            raise RunError(f"method '{method}': {place} has the key {key!r}, which is no text; allowed: texts.")
+        if not isinstance(value, Tensor):
+            kind, shown = type(value).__name__, repr(value)[:60]
+            raise RunError(
+                f"method '{method}': {place}['{key}'] is no tensor but of the type {kind}: {shown}. Only tensors are "
+                f"kept between rounds: wrap it in torch.tensor(...), and read a number back with .item()."
+            )
+
+
 def size_in_bytes(payload: Payload) -> int:
     """What the payload weighs on the wire, names apart."""
     return sum(value.numel() * value.element_size() for value in payload.values())

@@ -7,17 +7,18 @@ import math
 import time
 import traceback
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from fedwinnow.errors import FedwinnowError, RunError, UsageError, memory_shortage, unknown
+from fedwinnow.federation import answering
 from fedwinnow.federation.backend import Backend
 from fedwinnow.federation.host import Answer, Task
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Exchange, Method, Replies
-from fedwinnow.federation.payload import Payload, Received, problem_with, size_in_bytes
+from fedwinnow.federation.payload import Payload, Received, check_state, problem_with, size_in_bytes
 from fedwinnow.federation.server import Server
 from fedwinnow.metrics.defined import Figure
 from fedwinnow.metrics.stability import training_stability
@@ -98,11 +99,20 @@ class Federation:
         self.faults = faults
         self.silent: dict[str, str] = {}  # sites that failed when they were asked after the last round
 
+    def start(self) -> None:
+        """Before the first round."""
+        self.method.start(self.server)
+        self.check_memory()
+        if self.method.steady:
+            answering.start(self.server)
+
     def play_round(self, number: int) -> Tally:
         """One round; the server's weights and state, and the clients' memories, are then those of its end."""
         began = time.perf_counter()
         self.server.begin(number)
-        tally = Tally()
+        tally, steady = Tally(), self.method.steady
+        if steady:
+            answering.go_on(self.server)
         try:
             self.converse(tally)
         except NobodySpoke:
@@ -116,10 +126,18 @@ class Federation:
                 f"round {number}, the server's half of {self.method.name}: {type(problem).__name__}: {problem}.\n"
                 f"{traceback.format_exc()}"
             ) from problem
+        self.check_memory()
+        if steady:
+            answering.follow(self.server, steady)
         self.server.end()
         tally.participants.sort()
         tally.seconds = time.perf_counter() - began
         return tally
+
+    def check_memory(self) -> None:
+        """What the server's half wants to remember can be remembered."""
+        check_state(self.server.state, "server.state", self.method.name)
+        check_state(self.server.weights, "server.weights", self.method.name)
 
     def converse(self, tally: Tally) -> None:
         """Let the method ask until it is done; replies that it did not look at are booked all the same."""
@@ -230,20 +248,26 @@ class Federation:
         """Whose answer it is, to what and when."""
         return f"client {answer.client} ({self.site_names[answer.client]}), round {self.server.round}, {ask}"
 
+    @property
+    def answering(self) -> Server:
+        """The server with the weights that are tested and that judge."""
+        return answering.answering(self.server, self.method.steady)
+
+    def models(self) -> Sequence[Payload]:
+        """The models that answer when the federation is tested."""
+        return answering.answering_models(self.method, self.server)
+
+    def to_judge(self, client: int) -> Payload:
+        """What a client is sent when it is asked about its samples."""
+        return self.method.send(self.answering, client)
+
     def ask_all(self, ask: str, clients: tuple[int, ...]) -> Iterator[tuple[int, Payload]]:
         """A question to clients for the evaluation of a simulation: nothing of it is part of the federation.
 
         A client that fails stops the run, or is left out and named in `silent` where failing clients are dropped.
         """
         tasks = (
-            Task(
-                client,
-                ask,
-                self.server.round,
-                0,
-                self.method.send(self.server, client),
-                self.memory.versions.get(client),
-            )
+            Task(client, ask, self.server.round, 0, self.to_judge(client), self.memory.versions.get(client))
             for client in clients
         )
         for answer in self.backend.exchange(tasks):

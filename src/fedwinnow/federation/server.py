@@ -17,6 +17,9 @@ from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.payload import Payload
 from fedwinnow.randomness import stream_key, uniforms
 
+STEADY = "steady."  # the average that answers, in the server's memory
+SINCE = "steady_since"  # the round after which it began anew, where it did
+
 
 @dataclass
 class Server:
@@ -99,6 +102,12 @@ class Server:
     def recall(self, client: int) -> Payload:
         """What was kept of a client; nothing before its first visit."""
         return self.vault.read(self.vault.versions.get(client))
+
+    def start_anew(self, weights: Payload) -> None:
+        """Train on from other weights that have nothing to do with the old ones; an average of models forgets these."""
+        self.weights = weights
+        if any(key.startswith(STEADY) for key in self.state):
+            self.state[SINCE] = torch.tensor([self.round - 1])
 
     def generator(self, purpose: str) -> torch.Generator:
         """Random numbers for the server's own use in this round."""

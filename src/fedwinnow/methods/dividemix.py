@@ -64,6 +64,10 @@ class DivideMix(TwoModels):
         None, "Score samples on random views, as in training.", presets={"paper": False, "code": True}
     )
 
+    @property
+    def mixes(self) -> str:
+        return "MixMatch"
+
     def question(self, server: Server) -> tuple[str, str]:
         return after_warm_up(server, self.warm_up, "divide")
 

@@ -199,7 +199,7 @@ class FedES(Method):
         for client in server.available:
             server.remember(client, self.mask_for(server, client, pooled))
         if self.start_from == "scratch":
-            server.weights = {key: server.state.pop(f"first.{key}") for key in server.weights}
+            server.start_anew({key: server.state.pop(f"first.{key}") for key in server.weights})
 
     def distances(self, server: Server, members: list[int], pooled: Tensor) -> Tensor:
         """d_n of eq. (9), or what stands for it; clients are read from disk one by one."""

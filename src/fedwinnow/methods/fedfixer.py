@@ -60,7 +60,6 @@ class FedFixer(Method):
     forget: float = option(0.2, "Share that small_loss leaves out.", at_least=0, at_most=1)
     alternate: Literal["batch", "epoch"] = option("batch", "The models select for each other in every batch or epoch.")
     dual: bool = option(True, "Have a personal model; else the global one selects for itself (ablation).")
-    mixup: float = option(0.0, "Not part of FedFixer.", at_least=0, at_most=0)
 
     # --- the server's half: FedAvg of w_k -----------------------------------------------------------------------------
 

@@ -108,7 +108,6 @@ class FedGr(Method):
     pseudo_missing: Literal["zero", "drop"] = option(
         "zero", "A sample that needs a pseudo-label and has none counts as loss 0 in the mean, or not at all."
     )
-    mixup: float = option(0.0, "Not part of FedGR: its views take this place.", at_least=0, at_most=0)
     weighting: Literal["sample", "batch"] | None = option(
         None, "Labels are weighted per sample, or by a batch's mean q.", presets={"paper": "sample", "code": "batch"}
     )

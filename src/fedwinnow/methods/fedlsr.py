@@ -73,7 +73,6 @@ class FedLsr(Method):
     one_draw: bool | None = option(
         None, "The second view changes a whole batch in the same way.", presets={"paper": False, "code": True}
     )
-    mixup: float = option(0.0, "Not part of FedLSR, which mixes predictions.", at_least=0, at_most=0)
 
     def objective(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload) -> Tensor:
         first, second = client.model.module(x), client.model.module(self.second_view(client, rows))

@@ -62,7 +62,6 @@ class JointOpt(Method):
     retrain: float = option(
         0.0, "Share of the rounds for the second step: a new model on the final labels.", at_least=0, at_most=1
     )
-    mixup: float = option(0.0, "Not part of joint optimisation.", at_least=0, at_most=0)
 
     # --- the server's half -----------------------------------------------------------------------------------------
 
@@ -72,7 +71,7 @@ class JointOpt(Method):
 
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
         if self.retraining(server) and f"{FIRST}weights" in server.state:
-            server.weights = {key: server.state.pop(f"{FIRST}{key}") for key in server.weights}
+            server.start_anew({key: server.state.pop(f"{FIRST}{key}") for key in server.weights})
         yield from super().exchanges(server)
 
     def retraining(self, server: Server) -> bool:
@@ -140,7 +139,9 @@ class JointOpt(Method):
     def train_on_final_labels(self, client: Client, got: Payload) -> Payload:
         """The second step: labels stand still, no penalties."""
         client.model.load(got)
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), labels=self.current(client))
+        client.fit(
+            lambda rows, x, y: self.criterion.mean(client.model(x), y, client.class_counts), labels=self.current(client)
+        )
         return self.reply(client)
 
     def judge(self, client: Client, got: Payload) -> Verdict:

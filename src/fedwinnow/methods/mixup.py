@@ -19,3 +19,7 @@ class Mixup(Method):
     name: ClassVar[str] = "mixup"
     citation: ClassVar[str] = "Zhang et al., mixup: Beyond Empirical Risk Minimization, ICLR 2018"
     mixup: float = option(1.0, "Mix with a share from Beta(mixup, mixup).", symbol="α", source="FedNoisy", above=0)
+
+    @property
+    def mixes(self) -> str:
+        return "MixUp"

@@ -101,8 +101,6 @@ class RobustFl(Method):
         None, "Pseudo-labels from random views, as in training.", presets={"paper": False, "code": True}
     )
 
-    mixup: float = option(0.0, "Not part of Robust FL.", at_least=0, at_most=0)
-
     def by_class(self) -> dict[str, int]:
         return {"centroids": 0}  # a row of zeros: see parts/centroids.py
 

@@ -60,7 +60,6 @@ class Selfie(Method):
     second_pass: bool | None = option(
         None, "Pass what is kept through the model once more.", presets={"paper": False, "code": True}
     )
-    mixup: float = option(0.0, "Not part of SELFIE.", at_least=0, at_most=0)
 
     def question(self, server: Server) -> tuple[str, str]:
         return after_warm_up(server, self.warm_up, "refurbish")

@@ -32,7 +32,6 @@ class TwoModels(Method):
     answer: Literal["probabilities", "logits", "first"] = option(
         "probabilities", "Who is tested: both models by their mean probabilities or mean logits, or the first alone."
     )
-    mixup: float = option(0.0, "Not part of this method.", at_least=0, at_most=0)
 
     # --- the server's half -----------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ clean uses all it has. Clear cases among the others can get a new label.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -40,9 +40,7 @@ from fedwinnow.parts.warm_up import after_warm_up
 EVEN = 0.5  # a site's rate before it knows anything; also the samples that are added to each class of its mix
 RATE_STEPS = 5  # of a site's own rates after its probabilities have changed
 OWN_STEPS = 30  # of EM where every site is by itself
-STEADY = "steady."
 TOLD = "told."  # what the counts come from, where a site has classes of too few samples to tell anything about them
-LAST = "last."  # the global model of a run that has ended, in case it goes on
 
 
 @dataclass(frozen=True)
@@ -110,20 +108,16 @@ class Winnow(Method):
         first = Flips.start(server.classes) if self.filter == "flips" else SharedMixture.start()
         server.state["filter"] = first.flat
         server.state["seen"] = torch.zeros(server.clients, dtype=torch.bool)
-        server.state |= {STEADY + key: value.clone() for key, value in server.weights.items()}
 
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        server.weights |= {key: server.state.pop(LAST + key) for key in server.weights if LAST + key in server.state}
         stage, ask = after_warm_up(server, self.warm_up, "winnow")
         server.note(stage=stage)
         if stage == "winnow" and self.fit == "shared":
             yield from self.fit_filter(server)
-        facts = {"filter": server.state["filter"]}
-        replies = yield Exchange(ask, self.choose(server), lambda client: {**server.weights, **facts})
+        replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
         passing, news = noted(replies)
         self.merge(server, passing)
         server.state["seen"][torch.tensor(list(news))] = True
-        self.follow(server)
 
     def fit_filter(self, server: Server) -> Generator[Exchange, Replies, None]:
         """EM over every site that has been visited, as far as they answer: the sum of their counts is used."""
@@ -140,22 +134,8 @@ class Winnow(Method):
             return Flips(holder["filter"])
         return SharedMixture(holder["filter"], relative=self.filter == "relative")
 
-    def follow(self, server: Server) -> None:
-        """The answering model: at first the mean of the global models so far, then it follows them slowly."""
-        kept = min(self.steady, 1 - 1 / server.round)
-        for key, value in server.weights.items():
-            steady = torch.lerp(value, server.state[STEADY + key], kept) if value.is_floating_point() else value
-            server.state[STEADY + key] = steady.clone()
-        if server.round == server.rounds:  # what is kept of the run is what was tested
-            server.state |= {LAST + key: value for key, value in server.weights.items()}
-            server.weights = {key: value.clone() for key, value in self.models(server)[0].items()}
-
-    def models(self, server: Server) -> Sequence[Payload]:
-        return [{key: server.state[STEADY + key] for key in server.weights}]
-
     def send(self, server: Server, client: int) -> Payload:
-        """What a site is sent to judge its labels."""
-        return {**self.models(server)[0], "filter": server.state["filter"]}
+        return {**server.weights, "filter": server.state["filter"]}
 
     # --- the client's half: what it thinks of its labels -----------------------------------------------------------
 

@@ -67,6 +67,15 @@ class Shape:
                 f"{setting} was given, but the samples are {self.kind}; allowed: with images. Leave it out."
             )
 
+    def need_numbers(self, method: str, mixes: str) -> None:
+        """Refuse a method that mixes samples where they are token ids: between two words there is no third."""
+        if self.kind == "tokens":
+            remedy = f"{method} without it ({method}:mixup=0), or " if mixes.startswith("mixup=") else ""
+            raise UsageError(
+                f"method '{method}' mixes samples ({mixes}), but the samples are tokens, which cannot be mixed; "
+                f"allowed: {remedy}a method that does not mix, such as gce."
+            )
+
     def example(self, count: int = 2) -> torch.Tensor:
         """A batch of zeros as a module sees it: to try a module out before any data is read."""
         import torch
