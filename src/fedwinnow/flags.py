@@ -42,9 +42,9 @@ class Flag:
 def with_values(words: list[str]) -> list[str]:
     """The words, with the value of a flag that may be given without one."""
     full = []
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for place, word in enumerate(words):
         full.append(word)
-        if word in OPTIONAL and following not in OPTIONAL[word]:
+        if word in OPTIONAL and not set(words[place + 1 : place + 2]) & set(OPTIONAL[word]):
             full.append(OPTIONAL[word][0])
     return full
 
