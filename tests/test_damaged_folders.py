@@ -53,3 +53,10 @@ def test_bytes_that_are_no_text_are_named(home):
         code, said = report("run")
         assert (code, f"{name}: not the text that was written here" in said) == (3, True), said
         path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xef\xbb\xbf", b"id\n", b"\x00"])
+def test_an_audit_without_columns_is_refused(home, content):
+    (home / "audit" / "north" / "audit.csv").write_bytes(content)
+    assert review("audit/north")[0] == 3
+    assert spoken("apply audit --accept-above 0.5 --out audit/new.csv")[0] == 3

@@ -129,10 +129,10 @@ def read_audit(folder: Path) -> list[dict[str, str]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream)
-            rows = list(reader)
+            rows, header = list(reader), reader.fieldnames or []
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise DataError(f"{path}: cannot be read ({problem}).") from None
-    absent = [name for name in COLUMNS if name not in (reader.fieldnames or [])]
+    absent = [name for name in COLUMNS if name not in header]
     if absent:
         raise DataError(f"{path} has no column '{absent[0]}'; needed: {', '.join(COLUMNS)}.")
     for number, row in enumerate(rows, start=1):
