@@ -158,3 +158,11 @@ def test_everything_that_is_written_now_says_its_format(home):
         assert re.search(rf"^format = {FORMAT}$" if path.suffix == ".toml" else rf'"format": {FORMAT}\b', text, re.M), (
             path
         )
+
+
+def test_a_sweep_that_asks_for_fewer_rounds_than_a_finished_run_has_is_refused(home):
+    before = contents(home / "sweep")
+    code, said = outcome(SWEEP.replace("--rounds 2", "--rounds 1"))
+    assert code == 2
+    assert "holds a finished run of 2 rounds, and 1 are asked for; allowed: 2 or more, or another --out" in said
+    assert contents(home / "sweep") == before
