@@ -52,7 +52,7 @@ def test_the_truth_is_out_of_reach_where_methods_are_written() -> None:
 def test_the_graph_is_read_and_not_empty() -> None:
     """Guards the tests above: a known import of each kind is seen."""
     assert "federation/host" in GRAPH["federation/rounds"]  # at the top of a file
-    assert "parts/two_gaussians" in GRAPH["federation/method"]  # in a function
+    assert "parts/wrong_by_loss" in GRAPH["federation/method"]  # in a function
     assert "federation/payload" in GRAPH["parts/aggregators"]  # for types alone
     assert room("parts/losses") == "parts"
     assert room("parts/history") == "steps"

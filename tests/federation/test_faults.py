@@ -64,7 +64,7 @@ FAULTS = {
     "list": "'weights' in its reply is a list, not a tensor",
     "empty": "it returned nothing",
     "none": "it returned nothing",
-    "memory": "AttributeError",
+    "memory": r"method .faulty.: client\.state\[.visits.\] is no tensor",
 }
 
 
@@ -200,7 +200,7 @@ def test_the_command_line_ends_with_4_and_a_message(tmp_path, method, capsys, mo
             "def judge(self, client, got): return 1 / 0",
             r"client 0 \(client-0\), round 3, judge: ZeroDivisionError: .* --on-client-error drop",
         ),
-        ("def judge(self, client, got): return Verdict(torch.zeros(2), torch.zeros(2).long())", "its verdict is on"),
+        ("def judge(self, client, got): return Verdict(torch.zeros(2), torch.zeros(2).long())", r"shape \(2,\)"),
     ],
 )
 def test_a_fault_of_the_server_half_is_named(tmp_path, body, message):
