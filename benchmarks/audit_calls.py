@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.audits import SCENES, experiment, flags, keep, spread
+from benchmarks.audits import SCENES, experiment, flags, keep, parsed, spread
 from benchmarks.results import machine
 from fedwinnow.auditing.audit import DEFAULT_JUDGEMENT, DEFAULT_METHOD, DEFAULT_THRESHOLD, AuditSettings, judge
 from fedwinnow.auditing.training import Judged
@@ -28,7 +28,7 @@ from fedwinnow.experiment.settings import Experiment
 FIGURES = ("labels", "wrong", "called", "precision", "recall")
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     """Measure and print a Markdown table: a line per scene, means over seeds."""
     parser = flags("audit_calls", __doc__)
     parser.add_argument("--flips", nargs="+", default=["symmetric", "pair"])
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--judgement", default=DEFAULT_JUDGEMENT)
     parser.add_argument("--threshold", type=float, default=DEFAULT_THRESHOLD)
     parser.add_argument("--nothing-wrong", action="store_true", help="1,000 rows without a wrong label instead")
-    chosen = parser.parse_args()
+    chosen = parsed(parser, words)
     print(f"Machine: {machine()}.\nSettings: {vars(chosen)}\n")
     print("| scene | flip | " + " | ".join(FIGURES) + " |")
     print("|---|---|" + "---:|" * len(FIGURES), flush=True)

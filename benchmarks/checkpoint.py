@@ -1,7 +1,4 @@
-"""What it costs that checkpoints are on the disk: `python -m benchmarks.checkpoint`.
-
-Median milliseconds of a checkpoint, and the same without waiting for the disk, in turns, for a small and a large model.
-"""
+"""What it costs that checkpoints are on the disk: `python -m benchmarks checkpoint`."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ from fedwinnow.models.choose import make_model
 from fedwinnow.models.shape import Shape
 from fedwinnow.store import RunFolder
 
+MODELS = (("mlp", Shape("images", (8, 8, 1), 10), 60), ("resnet18", Shape("images", (32, 32, 3), 10), 5))
 FACTS = {"costs": {}, "memory": {}, "vault": {}, "ledger": {}, "set_aside": {}}
 
 
@@ -32,26 +30,32 @@ def milliseconds(model: FlatModel, checkpoints: int) -> float:
     return 1000 * statistics.median(times)
 
 
-def main() -> None:
-    """Print a line per model."""
-    fsync = os.fsync
-    for name, shape, count in (
-        ("mlp", Shape("images", (8, 8, 1), 10), 60),
-        ("resnet18", Shape("images", (32, 32, 3), 10), 5),
-    ):
+def run(*, smallest: bool = False) -> str:
+    """A line per model, as Markdown."""
+    lines = [
+        "Median milliseconds of a checkpoint, on the disk and without waiting for it, in turns.",
+        "At most one is written per second.",
+        "",
+        "| model | parameters | durable, ms | without waiting, ms | ratio |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, shape, count in MODELS[:1] if smallest else MODELS:
         model = FlatModel(make_model(name, shape))
-        durable, other = [], []
-        for _ in range(3):
+        found, without = in_turns(model, 1 if smallest else count, 1 if smallest else 3)
+        size = len(model.payload()["weights"])
+        lines.append(f"| {name} | {size:,} | {found:.1f} | {without:.1f} | {found / without:.1f} |")
+    return "\n".join(lines) + "\n"
+
+
+def in_turns(model: FlatModel, checkpoints: int, turns: int) -> tuple[float, float]:
+    """Milliseconds with and without waiting for the disk."""
+    fsync, durable, other = os.fsync, [], []
+    try:
+        for _ in range(turns):
             os.fsync = fsync
-            durable.append(milliseconds(model, count))
+            durable.append(milliseconds(model, checkpoints))
             os.fsync = lambda handle: None
-            other.append(milliseconds(model, count))
+            other.append(milliseconds(model, checkpoints))
+    finally:
         os.fsync = fsync
-        found, without = statistics.median(durable), statistics.median(other)
-        print(
-            f"{name}, {len(model.payload()['weights']):,} parameters: {found:.1f} ms, {without:.1f} ms without waiting"
-        )
-
-
-if __name__ == "__main__":
-    main()
+    return statistics.median(durable), statistics.median(other)

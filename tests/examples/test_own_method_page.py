@@ -18,7 +18,7 @@ from fedwinnow.testing import MethodTester, toy_data
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "own-method.md").read_text(encoding="utf-8")
-TRIM, CONVERSATION, WEIGHTY, EXPOSES, TEST = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+TRIM, CONVERSATION, WEIGHTY, EXPOSES, BY_CLASS, TEST = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 FOLDER = tempfile.TemporaryDirectory()  # as long as the tests of this file run
 FILE = Path(FOLDER.name) / "weighty.py"
 FILE.write_text(WEIGHTY, encoding="utf-8")
@@ -60,7 +60,8 @@ def test_it_does_not_have_what_the_page_says_it_has_not(option):
 
 def test_the_conversation_and_what_it_exposes(tmp_path):
     """The fragments in between, put together as a reader would."""
-    inside = "".join(f"    {line}\n" if line else "\n" for line in (EXPOSES + "\n" + CONVERSATION).splitlines())
+    lines = "\n".join((EXPOSES, BY_CLASS, CONVERSATION)).splitlines()
+    inside = "".join(f"    {line}\n" if line else "\n" for line in lines)
     head = TRIM[: TRIM.index("@dataclass")] + "from fedwinnow.federation.method import Exchange\n\n"
     body = (
         '@dataclass(frozen=True)\nclass Talk(Method):\n    """Asks twice."""\n\n    name: ClassVar[str] = "talk"\n'
@@ -72,8 +73,9 @@ def test_the_conversation_and_what_it_exposes(tmp_path):
         "        return {'class_losses': torch.zeros(client.classes).index_add_(0, client.given, losses)}\n"
     )
     (tmp_path / "talk.py").write_text(head + body + inside + answer, encoding="utf-8")
-    result = fedwinnow.run(out=tmp_path / "run", method=str(tmp_path / "talk.py"), **SMALL)
+    result = fedwinnow.run(out=tmp_path / "run", method=str(tmp_path / "talk.py"), least_count=5, **SMALL)
     assert result.summary["status"] == "finished"
+    assert find_method(str(tmp_path / "talk.py")).by_class() == {"class_losses": 0}
     assert '"class_losses"' in (tmp_path / "run" / "ledger.json").read_text()
 
 
