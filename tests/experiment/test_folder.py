@@ -166,6 +166,7 @@ def test_the_folders_config_gives_the_same_run_again(tmp_path, method, capsys):
         "loss": "cross_entropy",
         "mixup": 0.0,
         "aggregate": "mean",
+        "steady": 0.0,
         "pace": "slow",
         "limit": "none",
     }

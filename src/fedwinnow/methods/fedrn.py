@@ -213,6 +213,6 @@ class FedRn(Method):
 
     def judge(self, client: Client, got: Payload) -> Verdict:
         """The ensemble itself; the suggestion comes from the global model."""
-        p_wrong = 1.0 - self.p_clean(client, got)
+        p_wrong = (1.0 - self.p_clean(client, got)).clamp(0, 1)  # weights that add up to 1 do so to the last bit or two
         client.model.load(got)
         return Verdict(p_wrong, client.predict().argmax(1))
