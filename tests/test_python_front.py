@@ -30,13 +30,14 @@ SETTINGS = {field.name: field.default for field in dataclasses.fields(Experiment
 PRINTING = {"json", "quiet"}  # a program prints by itself
 # What has another form in Python: a name, or the same value written otherwise.
 OTHERWISE: dict[str, dict[str, Any]] = {
-    "run": {"config": "a file; Python has dictionaries"},
+    "run": {"config": "a file; Python has dictionaries", "redo": "True, False or a word"},
     "sweep": {
         "config": "a file; Python has dictionaries",
         "methods": "the first argument, which says () as ('fedavg',)",
         "partitions": "scenes=[{'partition': ...}]",
         "noises": "scenes=[{'noise': ...}]",
         "seeds": "3 is 0, 1, 2",
+        "redo": "True, False or a word",
         "plan": "a program asks for what it wants to run",
     },
     "table": {
@@ -44,7 +45,7 @@ OTHERWISE: dict[str, dict[str, Any]] = {
         "out": "table.save",
         "rows": "a sequence instead of commas",
     },
-    "audit": {"run": "run=", "no-self-test": "self_test=, withdrawn"},
+    "audit": {"run": "run=", "redo": "True, False or a word", "no-self-test": "self_test=, withdrawn"},
 }
 PARTITION = inspect.signature(settings_for).parameters["partition"].default  # None: evenly, or as the sites say
 FRONTS = {

@@ -28,8 +28,14 @@ JOIN = (
 # What is done with which folder, and how it ends for one of version 0.1.0; a text is what an error says.
 COMMANDS = {
     "run --resume, finished": ("run", f"{FINISHED} --rounds 4", 0),
-    "run --resume, more rounds": ("run", f"{FINISHED} --rounds 5", 0),
-    "run --resume, unfinished": ("unfinished", UNFINISHED, 0),
+    "run --resume, more rounds": ("run", f"{FINISHED} --rounds 5", "Add --redo"),
+    "run --redo, more rounds": ("run", f"{FINISHED} --redo --rounds 5", 0),
+    "run --resume, unfinished": ("unfinished", UNFINISHED, "Add --redo"),
+    "run --resume with an option of today": (
+        "run",
+        f"{FINISHED} --rounds 4 --least-count 3",
+        "least_count (0 there, 3 now)",
+    ),
     "run --config": ("run", "run --quiet --config run/config.toml --rounds 1 --out other", 0),
     "run --scene": ("scene", "run --quiet --scene scene --rounds 1 --epochs 1 --model linear --out other", 0),
     "table": ("run", "table run", 0),
@@ -134,7 +140,7 @@ def test_serve_resume(home):
 
 
 def test_an_old_run_that_goes_on_becomes_a_new_one(home):
-    assert outcome(UNFINISHED) == (0, "")
+    assert outcome(f"{UNFINISHED} --redo") == (0, "")
     assert (home / "unfinished" / "config.toml").read_text().startswith(f"format = {FORMAT}\n")
     whole = (home / "unfinished" / "state.safetensors").read_bytes()
     assert b"checksum" in whole

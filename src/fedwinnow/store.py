@@ -26,6 +26,7 @@ from fedwinnow.reading import Form, Maybe, demand, json_of, parsed, text_of
 
 # A finished or broken run may be continued with more rounds, and its scene may lie elsewhere: its hash is compared.
 FREE_TO_CHANGE = {"rounds", "scene"}
+ADDED = {"least_count": 0, "method.steady": 0.0}  # settings that older folders do not name, and what they were then
 # Every file that a run makes in its folder, the config last: as long as it is there, the folder is known to be a run's.
 MADE = (
     "summary.json",
@@ -195,7 +196,7 @@ class RunFolder:
 
     def differing(self, config: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
         """The keys in which the folder's config differs from this one, with both values; None where one has none."""
-        found = flatten(self.settings())
+        found = ADDED | flatten(self.settings())
         wanted = flatten(tomllib.loads(tomli_w.dumps(config)))
         keys = sorted((found.keys() | wanted.keys()) - FREE_TO_CHANGE)
         return {key: (found.get(key), wanted.get(key)) for key in keys if found.get(key) != wanted.get(key)}

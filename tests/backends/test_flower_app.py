@@ -115,7 +115,7 @@ def test_a_node_bounds_what_others_learn_by_its_own_config(tmp_path: Path, capsy
     ],
 )
 def test_a_bound_that_cannot_be_is_an_error_of_the_node(config: dict[str, str], said: str) -> None:
-    keys = ("data", "scene", "clients", "name", "folder", "allow-exposure")
+    keys = ("data", "scene", "clients", "name", "folder", "allow-exposure", "least-count")
     with pytest.raises(UsageError, match=said):
         site_of(*(config.get(key, "") for key in keys), 7)
 

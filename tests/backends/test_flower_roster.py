@@ -325,7 +325,7 @@ def test_what_cannot_be_played_is_said_before_anybody_is_waited_for(
 
 
 def test_a_folder_that_holds_a_run_is_refused_before_anybody_is_waited_for(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").touch()
+    (tmp_path / "config.toml").write_text("[method]\nkind = 'fedavg'\n")
     nobody: Any = None
     with pytest.raises(UsageError, match=r"already holds a run\. Add --resume"):
         coordinate(nobody, Experiment(data="digits:train=60"), tmp_path, Manner(), Terms(sites=1))

@@ -132,5 +132,5 @@ def test_unknown_splits_and_failing_downloads(monkeypatch):
 
 def test_without_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UsageError, match=r"fedwinnow\[huggingface\]"):
+    with pytest.raises(UsageError, match=r"pip install '\.\[huggingface\]"):
         load("huggingface:dataset=d")

@@ -54,5 +54,5 @@ def test_what_is_wrong_is_said(write, tmp_path):
 def test_without_the_extra(tmp_path, monkeypatch):
     (tmp_path / "table.parquet").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UsageError, match=r"fedwinnow\[parquet\]"):
+    with pytest.raises(UsageError, match=r"pip install '\.\[parquet\]"):
         load(tmp_path / "table.parquet")

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from fedwinnow.cli import dispatch, main
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.errors import DataError, StaleError, UsageError
 from fedwinnow.experiment.play import Watcher
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.settings import Experiment
@@ -242,7 +242,7 @@ def test_public_data_that_changed_is_noticed(tmp_path):
     save(np.arange(8) % 2)
     run(tmp_path / "run", **settings, rounds=1)
     save(np.arange(8) % 4)
-    with pytest.raises(DataError, match="Restore the data of --public"):
+    with pytest.raises(StaleError, match=r"the values of other\.npz have changed"):
         run(tmp_path / "run", **settings, rounds=2, resume=True)
 
 

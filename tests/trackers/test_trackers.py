@@ -122,7 +122,7 @@ def test_a_missing_library_is_an_error_before_the_run(
 ) -> None:
     for module in ("torch.utils.tensorboard", "wandb", "mlflow"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UsageError, match=rf"pip install 'fedwinnow\[{name}\]'"):
+    with pytest.raises(UsageError, match=rf"pip install '\.\[{name}\]'"):
         fedwinnow.run(data=toy_data(), out=tmp_path / "run", track=name, **SETTINGS)
     assert not (tmp_path / "run").exists()
 

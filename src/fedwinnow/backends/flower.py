@@ -163,7 +163,10 @@ class Roster:
         self.declined.pop(node, None)
         reason = self.problem_with(name, facts)
         if reason is None:
-            self.known[node] = {"site": name, **{key: facts[key] for key in ("samples", "clients") if key in facts}}
+            self.known[node] = {
+                "site": name,
+                **{key: facts[key] for key in ("samples", "few", "clients") if key in facts},
+            }
             if self.members is None or name in self.members:
                 self.say(f"site {name} is there")
                 return None
