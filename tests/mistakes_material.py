@@ -39,7 +39,8 @@ TEXTS = {
     "no-method.py": "x = 1\n",
     "needs-more.py": "import there_is_no_such_module\n",
     "square.csv": "1,0\n0,1\n",
-    "other-version/config.toml": "what = 1\n",
+    "another-config/config.toml": "what = 1\nseed = 7\n[method]\nkind = 'fedavg'\n",
+    "other-version/config.toml": "what = 1\n[method]\nkind = 'fedavg'\n",
     "other-version/summary.json": "{",
     "mine/letter.txt": "dear",
 }

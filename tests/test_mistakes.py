@@ -147,7 +147,7 @@ run --data digits:train=60 --out good.csv | 3 | good.csv ... it is a file, and a
 run --data digits:train=60 --out good.csv/below | 3 | good.csv/below: cannot be written
 run {SMALL} --clients 3 --out run | 2 | already holds this run ... --resume
 run {SMALL} --clients 3 --epochs 2 --out run | 2 | epochs (1 there, 2 now)
-run --data digits:train=60 --out other-version | 2 | or one of another version ... more. Choose another folder
+run --data digits:train=60 --out another-config | 2 | or one of another version ... more. Choose another folder
 scene show nowhere | 3 | not the folder of a scene
 scene show mine | 3 | no scene.json
 scene make --data digits:train=60 --clients 3 --out good.csv | 3 | good.csv: the scene cannot be written
@@ -225,7 +225,7 @@ sweep --engine lokky --out new | 2 | Did you mean 'loky'?
 table | 2 | no run folder was given
 table nowhere | 3 | there is no such folder
 table bare | 3 | no run in there
-table other-version | 3 | cannot be read
+table other-version | 3 | not the JSON
 table run --show last11 | 2 | --show 'last11' ... Did you mean 'last10'?
 table run --rows metod | 2 | Did you mean 'method'?
 table run --alpha 2 | 2 | --alpha 2.0 ... below 1
