@@ -24,9 +24,16 @@ from fedwinnow.backends import flower_visit
 from fedwinnow.backends.flower import Letter, exchange
 from fedwinnow.backends.flower_link import Link
 from fedwinnow.backends.flower_records import from_records, to_records
-from fedwinnow.backends.flower_visit import Refused, Visit, distrust
+from fedwinnow.backends.flower_visit import Away, Refused, Visit, distrust, stay
+from fedwinnow.data.load import load
+from fedwinnow.experiment.settings import Experiment
 from fedwinnow.network import keys as key_files
+from fedwinnow.network.agreement import hello_of
+from fedwinnow.network.exposure import Declined
+from fedwinnow.network.holdings import OwnData
 from fedwinnow.network.keys import ServerFiles, SiteFiles, make_certificates
+from fedwinnow.network.real_sites import real_stage, task_data
+from fedwinnow.network.site import Site
 
 SITES = ("site-a", "site-b", "site-c")
 DATA = ("--data", "digits:train=60")
@@ -90,10 +97,11 @@ def test_a_site_does_not_send_a_value_per_sample_unless_its_people_allow_it(tria
     said = trial.cast.said("site-b")
     assert said.count("method 'fedgr' sends 'sample_loss' (about single samples)") == 1
     assert "join --allow-exposure sample" in said
-    (line,) = trial.ledger("site-b")
+    line, heard = trial.ledger("site-b")
+    assert (heard["kind"], heard["sent"]) == ("refused", {})
     assert (line["kind"], line["sent"], line["said"]["declined"]) == ("hello", {}, True)
     assert "samples" not in line["said"]
-    trial.cast.wait_for("serve", "site site-b cannot take part: method 'fedgr' sends 'sample_loss'")
+    assert "site site-b cannot take part: method 'fedgr' sends 'sample_loss'" in trial.cast.said("serve")
     trial.join("site-a", "--allow-exposure", "sample")
     for name in ("serve", "site-a"):
         trial.cast.ended(name)
@@ -188,3 +196,35 @@ def test_every_reason_to_distrust_a_certificate_has_its_own_words() -> None:
     assert "is not valid yet" in distrust("x:1", "certificate verify failed: certificate is not yet valid")
     assert "is not signed" in distrust("x:1", "certificate verify failed: self-signed certificate in chain")
     assert "not for this name" in distrust("x:1", "Hostname mismatch, certificate is not valid for 'x'")
+
+
+@pytest.mark.parametrize("end", ["heard", "away"])
+def test_a_site_that_refuses_stays_until_it_was_heard(tmp_path: Path, end: str) -> None:
+    """Flower throws the reply of a node away that has left before the coordinator took it."""
+    data = load("digits:train=60")
+    stage = real_stage(Experiment(method="fedgr", rounds=1), task_data(data), {"site-a": 60})
+    site = Site("site-a", OwnData(data, "cpu"), tmp_path, lambda text: None)
+    script: list[Any] = [hello_of(stage, simulated=False), None, None, {"kind": "refused", "reason": "as it says"}]
+    looks: list[str] = []
+
+    class Slow:
+        """A coordinator that takes its time."""
+
+        def one(self, site: Site) -> bool:
+            message = script.pop(0)
+            looks.append("message" if message else "nothing")
+            if message and message["kind"] == "refused" and end == "away":
+                raise Away("gone")
+            if message:
+                site.answer(message, {})
+            return message is not None
+
+        def beat(self, stop: Any) -> None:
+            stop.wait()
+
+        def leave(self) -> None:
+            looks.append("left")
+
+    with pytest.raises(Declined, match="sample_loss"):
+        stay(Slow(), site)  # type: ignore[arg-type]
+    assert looks == ["message", "nothing", "nothing", "message", "left"]

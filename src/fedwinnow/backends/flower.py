@@ -153,7 +153,10 @@ class Roster:
             continue  # a site that does not hear it will be asked again or has left
 
     def introduce(self, node: int, content: RecordDict) -> str | None:
-        """Take in what a node says of itself; why it cannot take part, where it does not know that itself."""
+        """Take in what a node says of itself; what it has to be told, where it cannot take part.
+
+        One that knows by itself is told as well: it stays until it hears that it was heard.
+        """
         try:
             facts, _ = from_records(content)
         except DataError as problem:
@@ -176,10 +179,9 @@ class Roster:
         text = f"site {name or node} cannot take part: {reason}"
         if node not in self.known:
             self.refused[node] = text, time.monotonic() + ASKED_AGAIN
-        if text == before:
-            return None
-        self.say(text)
-        return None if "error" in facts else reason
+        if text != before:
+            self.say(text)
+        return reason if text != before or "error" in facts else None
 
     def name_of(self, node: int, facts: dict[str, Any]) -> str | None:
         """The name of the node's key, None for a key that is no site's; without keys a site's own word."""

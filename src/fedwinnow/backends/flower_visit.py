@@ -50,6 +50,10 @@ from fedwinnow.network.keys import SiteFiles
 from fedwinnow.network.site import Site
 from fedwinnow.network.words import one_line
 
+# Seconds that a site which cannot take part stays for the coordinator's word that it was heard: Flower throws away the
+# replies of a node that has left.
+HEARD_WITHIN = 60.0
+
 
 class Away(Exception):
     """The coordinator cannot be reached now, or does not take us yet."""
@@ -210,7 +214,11 @@ def stay(visit: Visit, site: Site) -> None:
                 since = time.monotonic() if visit.one(site) else nap(since)
             except (ObjectPullError, ObjectPushError) as problem:
                 site.say(f"a message was given up on its way ({problem})")
-            if site.failure is not None:
+            except Away:
+                if site.failure is None:
+                    raise
+                site.unheard = False  # the coordinator is gone
+            if site.failure is not None and not (site.unheard and time.monotonic() - since < HEARD_WITHIN):
                 raise site.failure
     finally:
         stop.set()

@@ -67,6 +67,7 @@ class Site:
         self.ready: tuple[str, Host] | None = None  # the host of the last run that was asked about
         self.finished = False
         self.failure: FedwinnowError | None = None  # why it cannot take part, or not come to an end
+        self.unheard = False  # whether the coordinator has yet to hear that this site cannot take part
 
     def say(self, text: str) -> None:
         """A line for the people here; it may repeat what the coordinator sent."""
@@ -83,7 +84,9 @@ class Site:
             if kind == "finish":
                 return self.finish(facts, payload)
             if kind == "refused":
-                self.say(f"the coordinator cannot use this site: {one_line(facts.get('reason'))}")
+                if not self.unheard:  # else the people here know
+                    self.say(f"the coordinator cannot use this site: {one_line(facts.get('reason'))}")
+                self.unheard = False
                 return self.booked(facts, {"site": self.name}, {})
             raise for_others(DataError("the coordinator sent a message of a kind that is not known here."))
         except FedwinnowError as problem:
@@ -109,12 +112,13 @@ class Site:
         """Nothing follows a bad beginning, the end or a refusal: then whoever brings the messages says it, and ends."""
         if facts.get("kind") in ("hello", "finish") or isinstance(problem, Declined):
             self.failure = type(problem)(harmless(str(problem)))
+            self.unheard = facts.get("kind") == "hello"
         else:
             self.say(f"error: {problem}")
 
     def introduced(self, facts: dict[str, Any]) -> Letter:
         """What this site says of itself, after a look at what it would have to send."""
-        self.failure = None
+        self.failure, self.unheard = None, False
         method = self.agreed(facts)
         asked = experiment_of(facts).least_count
         said = {"site": self.name, **self.holding.introduction(facts.get("task"), asked)}
