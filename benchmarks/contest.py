@@ -17,8 +17,8 @@ from benchmarks.naive import Job, Naive
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.experiment.play import Manner, Player, Watcher
 from fedwinnow.experiment.prepare import prepare
+from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.store import RunFolder
 
 ENOUGH_ROUNDS = 10**6  # a benchmark stops by itself
 

@@ -11,10 +11,10 @@ import fedwinnow
 from fedwinnow.experiment.play import Manner, Player
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.result import Result
+from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.rounds import Faults, Federation
-from fedwinnow.store import RunFolder
+from fedwinnow.mathematics.payload import Payload
 from fedwinnow.testing import toy_data
 
 TINY = {"clients": 4, "participation": 1.0, "rounds": 2, "epochs": 1, "batch_size": 8, "optimizer": "sgd:lr=0.1"}

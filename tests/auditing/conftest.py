@@ -9,7 +9,7 @@ import pytest
 
 from auditing_material import QUICK, SPEC, lines, write_patients
 from fedwinnow.auditing.audit import perform
-from fedwinnow.auditing.start import settings_for
+from fedwinnow.auditing.audit_request import settings_for
 from fedwinnow.experiment.play import Manner
 
 

@@ -10,10 +10,10 @@ import pytest
 import fedwinnow
 from auditing_material import QUICK, SPEC, lines, write_patients
 from fedwinnow.auditing.audit import perform
-from fedwinnow.auditing.folder import folder_names
-from fedwinnow.auditing.start import choices_of, settings_for, with_site_column
-from fedwinnow.auditing.training import Judged
-from fedwinnow.auditing.verdicts import NOT_KNOWN
+from fedwinnow.auditing.audit_folder import folder_names
+from fedwinnow.auditing.audit_request import choices_of, settings_for, with_site_column
+from fedwinnow.auditing.judging_models import Judged
+from fedwinnow.auditing.site_verdicts import NOT_KNOWN
 from fedwinnow.cli import main
 from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
 from fedwinnow.experiment.play import Manner, Watcher
@@ -106,7 +106,7 @@ def test_the_model_of_a_run_can_judge(tmp_path, patients, capsys):
         with pytest.raises(SystemExit) as ended:
             main([*words, "--out", str(tmp_path / words[0])])
         assert ended.value.code == 0
-    assert '"judgement": "final:prior=false"' in capsys.readouterr().out
+    assert '"judge": "final:prior=false"' in capsys.readouterr().out
     assert len(lines(tmp_path / "audit" / "sites.csv")) == 3
 
 
@@ -130,7 +130,7 @@ def test_it_says_what_it_does_and_where_to_look_first(tmp_path, monkeypatch, cap
 def test_a_run_that_kept_nothing_in_mind_cannot_give_a_mean(tmp_path, patients):
     fedwinnow.run(data=SPEC.format(path=patients), rounds=1, clients=3, out=tmp_path / "run")
     with pytest.raises(UsageError, match="was not trained for an audit"):
-        fedwinnow.audit(run=tmp_path / "run", judgement="mean", out=tmp_path / "x")
+        fedwinnow.audit(run=tmp_path / "run", judge="mean", out=tmp_path / "x")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_run_that_kept_nothing_in_mind_cannot_give_a_mean(tmp_path, patients):
         ([], "nothing to audit was given"),
         (["--data", "digits"], "--site COLUMN"),
         (["--data", "digits", "--partition", "iid"], "add --clients N"),
-        (["--data", "digits", "--clients", "3", "--judgement", "men"], "Did you mean 'mean'"),
+        (["--data", "digits", "--clients", "3", "--judge", "men"], "Did you mean 'mean'"),
         (["--data", "digits", "--clients", "3", "--threshold", "2"], "above 0 and at most 1"),
         (["--data", "digits", "--clients", "3", "--expected-false-alarms", "0.2"], "withdrawn: how many"),
         (["--data", "digits", "--run", "x"], "exclude each other"),
@@ -189,7 +189,7 @@ def test_the_self_test_that_is_gone_is_answered_once(patients, tmp_path, capsys)
 
 
 def test_a_folder_that_is_no_audit_says_what_is_needed(tmp_path):
-    from fedwinnow.auditing.folder import read_site
+    from fedwinnow.auditing.audit_folder import read_site
 
     with pytest.raises(DataError, match=r"no site\.json"):
         read_site(tmp_path)

@@ -34,9 +34,9 @@ class Demo(Flags):
 
     def run(self) -> int:
         """Make the scene, show and draw it, train two methods on it, audit its labels, and say what was found."""
-        from fedwinnow.scene.files import describe_scene
         from fedwinnow.scene.scene import Scene
-        from fedwinnow.scene.show import show_scene
+        from fedwinnow.scene.scene_files import describe_scene
+        from fedwinnow.scene.scene_in_terminal import show_scene
 
         console = self.console()
         console.print(f"{DURATION}; what is done stays in {self.out}", markup=False)
@@ -67,7 +67,7 @@ class Demo(Flags):
 
     def draw(self, scene: Scene, console: Console) -> list[str]:
         """The pictures of the scene; without the library that draws them the demo goes on."""
-        from fedwinnow.figures.scene import draw_scene
+        from fedwinnow.study.figures.scene_pictures import draw_scene
 
         try:
             return [str(path) for path in draw_scene(scene, self.out)]
@@ -116,7 +116,7 @@ class Demo(Flags):
 
 def show_runs(summaries: dict[str, dict[str, Any]], console: Console) -> None:
     """What each method reached, side by side."""
-    from fedwinnow.report.words import percent
+    from fedwinnow.experiment.report.numbers_in_words import percent
     from fedwinnow.terminal import Grid
 
     rows = []

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from fedwinnow.experiment.identity import Redo
     from fedwinnow.study.engine import Engine
-    from fedwinnow.study.plan import Plan
     from fedwinnow.study.sweep import Clock, Outcome, Swept, Work
+    from fedwinnow.study.sweep_plan import Plan
 
 STATUSES = ("finished", "skipped", "failed", "stale")
 Tables = tyro.conf.Suppress[tuple[dict[str, Any], ...]]
@@ -77,7 +77,7 @@ class Sweep(Run):
 
     def make_plan(self) -> Plan:
         """The plan that flags or file describe."""
-        from fedwinnow.study.plan import SETTINGS, Variant, make_plan, variants
+        from fedwinnow.study.sweep_plan import SETTINGS, Variant, make_plan, variants
 
         self.refuse_ignored()
         rows = variants([*self.methods, *self.rows] or [self.method], "method", "method")
@@ -135,7 +135,7 @@ def carry_out(flags: Flags, plan: Plan, engine: Engine, work: Work, following: s
 
 def announce(plan: Plan, engine: Engine, device: str | None, console: Console, redo: Redo = None) -> None:
     """How many runs there are, what state they are in, what they will cost."""
-    from fedwinnow.experiment.estimate import in_words
+    from fedwinnow.experiment.time_estimate import in_words
     from fedwinnow.study.sweep import estimated_seconds, states_of, to_play
 
     if console.quiet:
@@ -161,8 +161,8 @@ def announce(plan: Plan, engine: Engine, device: str | None, console: Console, r
 
 def tell(outcome: Outcome, clock: Clock, console: Console) -> None:
     """One line for a run that has ended, with the time left."""
-    from fedwinnow.experiment.estimate import in_words
-    from fedwinnow.report.words import percent
+    from fedwinnow.experiment.report.numbers_in_words import percent
+    from fedwinnow.experiment.time_estimate import in_words
 
     job, left = outcome.job, clock.seconds_left()
     result = (

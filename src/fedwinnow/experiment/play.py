@@ -19,29 +19,29 @@ from typing import Any
 
 import numpy as np
 
-from fedwinnow.backends.choose import make_backend
+from fedwinnow.backends.make_backend import make_backend
 from fedwinnow.device import choose_device
 from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, RunError, UsageError, memory_in_words
 from fedwinnow.experiment.evaluation import Evaluation
 from fedwinnow.experiment.identity import FILE as IDENTITY
 from fedwinnow.experiment.identity import Identity, Redo, admit, identity_of
 from fedwinnow.experiment.prepare import Stage, prepare, setup_of
-from fedwinnow.experiment.set_aside import bench_of
+from fedwinnow.experiment.report.run_report import write_report
+from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import clients_table, config_of, environment, peak_memory, summarise
+from fedwinnow.experiment.trusted_and_public import bench_of
 from fedwinnow.federation.backend import Backend
 from fedwinnow.federation.host import Host, Setup, new_model
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
-from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.rounds import Faults, Federation, Tally
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.payload import Payload
 from fedwinnow.models.shape import Shape
 from fedwinnow.options import Part
 from fedwinnow.randomness import stream_key
-from fedwinnow.report.html import write_report
-from fedwinnow.scene.files import save_arrays, save_description
-from fedwinnow.store import RunFolder
+from fedwinnow.scene.scene_files import save_arrays, save_description
 
 Checkpoint = tuple[Payload, Payload, dict[str, Any]]  # global weights, server memory, facts
 APART = 1.0  # seconds between two checkpoints, where rounds are shorter
@@ -73,7 +73,7 @@ class Manner:
     resume: bool = False
     checkpoint_every: int = 1
     faults: Faults = dataclasses.field(default_factory=Faults)
-    judgement: str | Part = ""  # what the sites keep in mind for an audit
+    judge: str | Part = ""  # what the sites keep in mind for an audit
     reach: Callable[[Host], Backend] | None = None  # a way to the clients that `backend` names but cannot make
     redo: Redo = None  # start anew: whatever is there, or what was made of other code or data
 
@@ -128,7 +128,7 @@ class Claim:
 
 def claimed(stage: Stage, folder: RunFolder, manner: Manner) -> Claim:
     """What the folder shall be taken for, after a look at what it holds; a run to be redone is cleared."""
-    claim = Claim(config_of(stage), identity_of(stage, manner.judgement))
+    claim = Claim(config_of(stage), identity_of(stage, manner.judge))
     admit(folder, claim.config, claim.identity, stage.experiment.rounds, manner.redo)
     folder.check(claim.config, stage.scene.hash, resume=manner.resume)
     return claim
@@ -172,7 +172,7 @@ class Player:
         # Over a network every site has a device of its own, and looks at it itself.
         halved = experiment.mixed_precision and manner.reach is None
         device = choose_device(manner.device, mixed_precision=halved)
-        setup = setup_of(experiment, str(device), manner.judgement)
+        setup = setup_of(experiment, str(device), manner.judge)
         on_server = dataclasses.replace(setup, device="cpu")
         model = new_model(stage.sites.shape, on_server)
         self.server = Server(

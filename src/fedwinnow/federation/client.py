@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from fedwinnow.data.dataset import Features
-from fedwinnow.data.tensors import InputStep
-from fedwinnow.federation.flat import FlatModel
+from fedwinnow.data.model_input import InputStep
 from fedwinnow.federation.least_count import TooFew
-from fedwinnow.federation.payload import Payload
-from fedwinnow.federation.training import Training, Views
+from fedwinnow.federation.training_settings import Training, Views
+from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.optimizers import Optimizer
+from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.views import random_view
 from fedwinnow.models.features import logits_and_features
-from fedwinnow.parts.augment import random_view
-from fedwinnow.parts.optimizers import Optimizer
 
 FEW = 2**20  # numbers: as many are worth keeping ready for the next epoch, or looking at in one go
 NO_CARE: AbstractContextManager[None] = nullcontext()
@@ -44,7 +44,7 @@ class Client:
     input_step: InputStep
     generator: torch.Generator  # from (seed, exchange, client, round): order never matters
     state: Payload = field(default_factory=dict)  # survives rounds; kept at the site, no part of a reply
-    kept: Payload = field(default_factory=dict)  # what the judgement of an audit remembers, apart from the method
+    kept: Payload = field(default_factory=dict)  # what the judge of an audit remembers, apart from the method
     trained: Tensor | None = None  # while judging: which of these samples training may use; none: all of them
     spare: Callable[[], FlatModel] | None = None  # a further model, for methods that need two
     public: Client | None = None  # samples that everybody has, with the same model; their labels are unknown: -1

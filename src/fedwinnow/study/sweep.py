@@ -14,10 +14,10 @@ import numpy as np
 from fedwinnow.errors import FedwinnowError, RunError, StaleError
 from fedwinnow.experiment.identity import Redo
 from fedwinnow.experiment.play import Manner, play
+from fedwinnow.experiment.trackers.tracker import make_trackers
 from fedwinnow.study.engine import Engine
-from fedwinnow.study.plan import Job, Plan, State
+from fedwinnow.study.sweep_plan import Job, Plan, State
 from fedwinnow.study.table import Table, Wanted, make_table
-from fedwinnow.trackers.tracker import make_trackers
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ def states_of(plan: Plan) -> dict[State, int]:
 
 def estimated_seconds(plan: Plan, engine: Engine, device: str | None, redo: Redo = None) -> float:
     """What is left of a plan, from a few steps of each setting's own model; all methods count as plain training."""
-    from fedwinnow.experiment.estimate import estimate
     from fedwinnow.experiment.prepare import prepare
+    from fedwinnow.experiment.time_estimate import estimate
 
     known: dict[str, float] = {}
     total = 0.0
