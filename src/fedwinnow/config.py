@@ -10,7 +10,6 @@ from typing import Any
 
 from fedwinnow.errors import DataError, UsageError, unknown
 from fedwinnow.folder_format import check_format
-from fedwinnow.old_names import new_settings
 from fedwinnow.options import LARGEST, convert, format_spec, parse_spec
 
 PARTS = ("data", "partition", "noise", "model", "method", "optimizer")
@@ -83,7 +82,7 @@ def read_config(path: Path, command_class: type[Any]) -> dict[str, Any]:
     fields = {field.name for field in dataclasses.fields(command_class)} - {"config"}
     hints = {name: hint for name, hint in typing.get_type_hints(command_class).items() if name in fields}
     values = {}
-    for key, raw in new_settings(table, hints).items():
+    for key, raw in table.items():
         name = key.replace("-", "_")
         if key == "format" and key not in hints:  # the file is the config.toml of a run
             check_format(path, raw)

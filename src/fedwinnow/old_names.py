@@ -17,7 +17,7 @@ from typing import Any
 from fedwinnow.errors import FedwinnowWarning
 
 COMMANDS = {"judgements": "judges"}
-SETTINGS = {"judgement": "judge"}  # a flag, a key in TOML, a keyword in Python
+SETTINGS = {"judgement": "judge"}  # flags of `audit`, and keywords of `fedwinnow.audit`
 GROUPS = {"fedwinnow.judges": "fedwinnow.judgements"}  # entry points of third parties: the group, and its old name
 
 # Modules that a user's own method, tracker, model or Flower app may import. A folder stands for all that is in it.
@@ -77,15 +77,13 @@ def new_flags(words: list[str], known: Container[str]) -> list[str]:
     return found
 
 
-def new_settings(given: dict[str, Any], known: Container[str]) -> dict[str, Any]:
-    """Settings by today's names; an old name counts only where its new one is known."""
+def new_keywords(given: dict[str, Any]) -> dict[str, Any]:
+    """The keywords of a call by today's names."""
     found = {}
     for name, value in given.items():
-        new = SETTINGS.get(name, "")
-        if new in known and name not in known:
-            warn_of_old_name(name, new)
-            name = new
-        found[name] = value
+        if name in SETTINGS:
+            warn_of_old_name(name, SETTINGS[name])
+        found[SETTINGS.get(name, name)] = value
     return found
 
 

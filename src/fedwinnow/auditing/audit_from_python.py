@@ -19,7 +19,7 @@ from fedwinnow.errors import UsageError
 from fedwinnow.experiment.identity import redo_of
 from fedwinnow.experiment.play import Manner
 from fedwinnow.experiment.settings import Settings
-from fedwinnow.old_names import new_settings
+from fedwinnow.old_names import new_keywords
 
 if TYPE_CHECKING:
     import pandas
@@ -149,7 +149,7 @@ def audit(
     `out` nothing is left on disk; with it an interrupted audit goes on, unless `redo` starts it anew.
     `expected_false_alarms` and `self_test` are withdrawn.
     """
-    settings = new_settings(settings, ["judge"])
+    settings = new_keywords(settings)
     judge = settings.pop("judge", judge)
     choices = choices_of(threshold, expected_false_alarms, self_test)
     manner = Manner(backend, device, redo=redo_of(redo))
