@@ -22,7 +22,7 @@ from benchmarks.results import machine
 from fedwinnow.auditing.audit import DEFAULT_JUDGE, DEFAULT_METHOD, DEFAULT_THRESHOLD, AuditSettings, ask_judge
 from fedwinnow.auditing.judging_models import Judged
 from fedwinnow.data.arrays import from_arrays
-from fedwinnow.experiment.play import Manner
+from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.settings import Experiment
 
 FIGURES = ("labels", "wrong", "called", "precision", "recall")
@@ -82,7 +82,7 @@ def without_errors(chosen: argparse.Namespace, name: str, strength: float, seed:
 def judged_by(chosen: argparse.Namespace, made: Experiment) -> Judged:
     """The audit itself, without its files."""
     with tempfile.TemporaryDirectory() as folder:
-        return ask_judge(AuditSettings(made, chosen.judge), Path(folder), Manner(checkpoint_every=1000), ())
+        return ask_judge(AuditSettings(made, chosen.judge), Path(folder), Execution(checkpoint_every=1000), ())
 
 
 def counted(chosen: argparse.Namespace, judged: Judged, wrong: np.ndarray, place: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from fedwinnow.auditing.audit import DEFAULT_JUDGE, DEFAULT_METHOD
 from fedwinnow.auditing.judging_models import find_judge, prepare_audit, train_and_judge
 from fedwinnow.data.model_input import InputStep
 from fedwinnow.errors import missing_extra
-from fedwinnow.experiment.play import Manner
+from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.metrics.detection import auroc, average_precision
 from fedwinnow.models.make_model import make_model
@@ -84,7 +84,7 @@ def compare(chosen: argparse.Namespace, scene: str, seed: int) -> dict[str, dict
     for method in chosen.methods:
         stage = prepare_audit(experiment(chosen, scene, noise, method, seed), judge)
         with tempfile.TemporaryDirectory() as folder:
-            judged = train_and_judge(stage, Path(folder), judge, Manner(checkpoint_every=1000))
+            judged = train_and_judge(stage, Path(folder), judge, Execution(checkpoint_every=1000))
         named[f"audit ({method}, {chosen.judge})"] = judged.score
     wrong = stage.scene.wrong
     assert wrong is not None

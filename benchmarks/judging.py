@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.audits import NOISES, SCENES, experiment, flags, keep, parsed
 from benchmarks.results import machine
 from fedwinnow.auditing.judging_models import ask, find_judge, parts_of, prepare_audit
-from fedwinnow.experiment.play import Manner, play_stage
+from fedwinnow.experiment.play import Execution, play_stage
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.client import Client
@@ -120,7 +120,7 @@ def trained_once(training: Experiment, specs: list[str]) -> dict[str, tuple[floa
     """Judges that share a training, against the truth."""
     members = tuple(find_judge(spec) for spec in specs)
     stage = prepare_audit(training, members[0])
-    manner = Manner(checkpoint_every=1000, judge=Several(members=members))
+    execution = Execution(checkpoint_every=1000, judge=Several(members=members))
     holdings, wrong = stage.scene.holdings, stage.scene.wrong
     assert wrong is not None
     scores = np.zeros((len(specs), len(wrong)))
@@ -128,8 +128,8 @@ def trained_once(training: Experiment, specs: list[str]) -> dict[str, tuple[floa
         for number, (half, judged) in enumerate(parts_of(stage, members[0])):
             place = RunFolder(Path(folder) / str(number))
             with place.locked():
-                play_stage(half, place, manner)
-                replies = ask(half, place, manner, judged)
+                play_stage(half, place, execution)
+                replies = ask(half, place, execution, judged)
             for site, reply in replies.items():
                 scores[:, holdings.of(site)] = [reply[str(member)].numpy() for member in range(len(specs))]
     return {

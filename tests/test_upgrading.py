@@ -13,7 +13,7 @@ from damaging import FINISHED, OLD, SWEEP, UNFINISHED, report, review, spoken
 from fedwinnow.data.load import load
 from fedwinnow.deployment.real_sites import real_stage, task_data
 from fedwinnow.errors import DataError
-from fedwinnow.experiment.play import Manner
+from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import config_of
@@ -136,7 +136,7 @@ def test_serve_resume(home):
     RunFolder(home / "coordinator").check(config_of(stage), stage.scene.hash, resume=True)
     make_newer(home / "coordinator")
     with pytest.raises(DataError, match="made by a newer fedwinnow"):
-        coordinate(None, experiment, home / "coordinator", Manner(resume=True), Terms(2, 1, 1, print, {}.get))
+        coordinate(None, experiment, home / "coordinator", Execution(resume=True), Terms(2, 1, 1, print, {}.get))
 
 
 def test_an_old_run_that_goes_on_becomes_a_new_one(home):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, Unpack
 
 from fedwinnow.experiment.identity import redo_of
-from fedwinnow.experiment.play import Manner, Watcher, play
+from fedwinnow.experiment.play import Execution, Watcher, play
 from fedwinnow.experiment.result import Result
 from fedwinnow.experiment.run_settings import default_folder
 from fedwinnow.experiment.settings import Settings, experiment_of
@@ -89,6 +89,6 @@ def run(
     experiment = experiment_of(settings)
     folder = Path(out) if out is not None else default_folder(experiment)
     faults = Faults(on_client_error, quorum)
-    manner = Manner(backend, device, resume, checkpoint_every, faults, redo=redo_of(redo))
-    play(experiment, folder, manner, (*watchers, *make_trackers(track, folder)))
+    execution = Execution(backend, device, resume, checkpoint_every, faults, redo=redo_of(redo))
+    play(experiment, folder, execution, (*watchers, *make_trackers(track, folder)))
     return Result(folder)

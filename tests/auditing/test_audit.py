@@ -16,7 +16,7 @@ from fedwinnow.auditing.judging_models import Judged
 from fedwinnow.auditing.site_verdicts import NOT_KNOWN
 from fedwinnow.cli import main
 from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
-from fedwinnow.experiment.play import Manner, Watcher
+from fedwinnow.experiment.play import Execution, Watcher
 
 SITES = ("north", "south", "a---b-east")
 
@@ -66,7 +66,7 @@ def test_p_wrong_is_what_the_models_believe_of_other_labels_and_the_threshold_is
 def test_a_second_audit_does_not_overwrite_the_first(finished, patients):
     settings = settings_for(SPEC.format(path=patients), site="hospital", **QUICK)
     with pytest.raises(UsageError, match="already holds an audit"):
-        perform(settings, finished, Manner())
+        perform(settings, finished, Execution())
 
 
 def test_an_interrupted_audit_goes_on(tmp_path, patients, finished):
@@ -77,16 +77,16 @@ def test_an_interrupted_audit_goes_on(tmp_path, patients, finished):
 
     settings = settings_for(SPEC.format(path=patients), site="hospital", **QUICK)
     with pytest.raises(KeyboardInterrupt):
-        perform(settings, tmp_path / "x", Manner(), (Stop(),))
-    perform(settings, tmp_path / "x", Manner())
+        perform(settings, tmp_path / "x", Execution(), (Stop(),))
+    perform(settings, tmp_path / "x", Execution())
     for site in SITES:
         assert (tmp_path / "x" / site / "audit.csv").read_text() == (finished / site / "audit.csv").read_text()
 
 
 def test_processes_find_the_same(tmp_path, patients):
     settings = settings_for(SPEC.format(path=patients), site="hospital", **QUICK)
-    perform(settings, tmp_path / "serial", Manner())
-    perform(settings, tmp_path / "processes", Manner("processes:workers=2"))
+    perform(settings, tmp_path / "serial", Execution())
+    perform(settings, tmp_path / "processes", Execution("processes:workers=2"))
     for name in ("sites.csv", *(f"{site}/audit.csv" for site in SITES)):
         assert (tmp_path / "processes" / name).read_text() == (tmp_path / "serial" / name).read_text()
 
@@ -94,7 +94,7 @@ def test_processes_find_the_same(tmp_path, patients):
 def test_too_few_samples_to_judge_is_an_answer(tmp_path):
     path = write_patients(tmp_path / "few.csv", rows=24)
     settings = settings_for(SPEC.format(path=path), site="hospital", **QUICK)
-    outcome = perform(settings, tmp_path / "x", Manner())
+    outcome = perform(settings, tmp_path / "x", Execution())
     assert {row["decision"] for row in lines(tmp_path / "x" / "north" / "audit.csv")} == {"too few"}
     assert [line["reason"] for line in outcome.counts()] == ["too few samples to judge"] * 3
     assert "too few samples to judge" in (tmp_path / "x" / "north" / "report.html").read_text().lower()
@@ -211,7 +211,7 @@ def test_hospitals_with_a_csv_and_a_folder_of_images_get_corrected_files_back(tm
     table = tmp_path / "findings.csv"
     table.write_text("\n".join(rows) + "\n")
     settings = settings_for(f"csv:path={table},label=finding,image=image", site="hospital", **QUICK)
-    perform(settings, tmp_path / "x", Manner())
+    perform(settings, tmp_path / "x", Execution())
     assert len(list((tmp_path / "x" / "h0" / "previews").iterdir())) == 40
     with pytest.raises(SystemExit) as ended:
         main(["apply", str(tmp_path / "x"), "--accept-above", "0.5", "--out", str(tmp_path / "new.csv")])

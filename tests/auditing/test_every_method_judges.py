@@ -12,7 +12,7 @@ from fedwinnow import catalogue
 from fedwinnow.auditing.judges import opinion
 from fedwinnow.auditing.judging_models import find_judge, judge_run, prepare_audit, train_and_judge
 from fedwinnow.cli import main
-from fedwinnow.experiment.play import Manner
+from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import KEPT, Task
 from fedwinnow.metrics.detection import auroc
@@ -44,10 +44,10 @@ def toy_stage(method):
 
 @pytest.mark.parametrize("method", JUDGES)
 def test_every_method_finds_wrong_labels_by_its_models_and_by_its_filter(method, tmp_path):
-    stage, manner = toy_stage(method), Manner(checkpoint_every=100)
+    stage, execution = toy_stage(method), Execution(checkpoint_every=100)
     found = {
-        "mean": train_and_judge(stage, tmp_path, find_judge("mean"), manner),
-        "filter": judge_run(stage, tmp_path, find_judge("filter"), manner),
+        "mean": train_and_judge(stage, tmp_path, find_judge("mean"), execution),
+        "filter": judge_run(stage, tmp_path, find_judge("filter"), execution),
     }
     for one in found.values():
         assert np.isfinite(one.score).all()

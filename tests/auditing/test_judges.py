@@ -11,7 +11,7 @@ from fedwinnow import catalogue
 from fedwinnow.auditing.judges import add, log_prior, verdict
 from fedwinnow.auditing.judging_models import find_judge, parts_of, prepare_audit, train_and_judge
 from fedwinnow.errors import UsageError
-from fedwinnow.experiment.play import Manner
+from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import KEPT, Task
 from fedwinnow.metrics.detection import auroc
@@ -64,7 +64,7 @@ def test_the_mean_over_rounds_is_a_mean():
 def test_every_judge_finds_wrong_labels(name, tmp_path):
     judge = find_judge(name)
     stage = prepare_audit(experiment(), judge)
-    found = train_and_judge(stage, tmp_path, judge, Manner())
+    found = train_and_judge(stage, tmp_path, judge, Execution())
     assert auroc(found.score, stage.scene.wrong) > 0.85
     assert (found.other != stage.scene.given).all()
 
@@ -73,7 +73,7 @@ def test_every_judge_finds_wrong_labels(name, tmp_path):
 def test_any_method_can_be_the_judge(method, tmp_path):
     judge = find_judge("mean")
     stage = prepare_audit(experiment(method=method, rounds=6), judge)
-    found = train_and_judge(stage, tmp_path, judge, Manner())
+    found = train_and_judge(stage, tmp_path, judge, Execution())
     assert auroc(found.score, stage.scene.wrong) > 0.7
 
 
@@ -85,7 +85,7 @@ def test_watching_changes_nothing_of_the_training(tmp_path):
 
         place = RunFolder(tmp_path / name)
         with place.locked():
-            play_stage(stage, place, Manner(judge=judge))
+            play_stage(stage, place, Execution(judge=judge))
     plain, watched = comparable(tmp_path / "plain"), comparable(tmp_path / "watched")
     for name in ("rounds.jsonl", "summary.json"):
         for found in (plain, watched):

@@ -19,7 +19,7 @@ from fedwinnow.deployment.flower_records import from_records, to_records
 from fedwinnow.deployment.flower_run import LARGEST, Terms, coordinate, gather, no_samples, other_scene
 from fedwinnow.deployment.keys import ServerFiles, make_certificates
 from fedwinnow.errors import DataError, RunError, UsageError
-from fedwinnow.experiment.play import Manner
+from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.settings import Experiment
 from over_network import free_port
 
@@ -321,14 +321,14 @@ def test_what_cannot_be_played_is_said_before_anybody_is_waited_for(
 ) -> None:
     nobody: Any = None
     with pytest.raises(UsageError, match=said):
-        coordinate(nobody, Experiment(data="digits:train=60", **settings), tmp_path, Manner(), Terms(sites=1))
+        coordinate(nobody, Experiment(data="digits:train=60", **settings), tmp_path, Execution(), Terms(sites=1))
 
 
 def test_a_folder_that_holds_a_run_is_refused_before_anybody_is_waited_for(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[method]\nkind = 'fedavg'\n")
     nobody: Any = None
     with pytest.raises(UsageError, match=r"already holds a run\. Add --resume"):
-        coordinate(nobody, Experiment(data="digits:train=60"), tmp_path, Manner(), Terms(sites=1))
+        coordinate(nobody, Experiment(data="digits:train=60"), tmp_path, Execution(), Terms(sites=1))
 
 
 def test_a_key_that_is_not_that_of_the_certificate_is_named(tmp_path: Path) -> None:

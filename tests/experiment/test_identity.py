@@ -573,7 +573,7 @@ def test_a_run_that_was_being_cleared_is_not_taken_for_a_whole_one(tmp_path):
 def test_an_audit_is_not_continued_on_other_data(tmp_path):
     from fedwinnow.auditing.audit import perform
     from fedwinnow.auditing.audit_request import settings_for
-    from fedwinnow.experiment.play import Manner
+    from fedwinnow.experiment.play import Execution
 
     table = write_table(tmp_path / "patients.csv")
 
@@ -581,11 +581,11 @@ def test_an_audit_is_not_continued_on_other_data(tmp_path):
         return settings_for(str(table), clients=2, rounds=2, epochs=1)
 
     with pytest.raises(KeyboardInterrupt):
-        perform(settings(), tmp_path / "audit", Manner(), (At(1, interrupt),))
+        perform(settings(), tmp_path / "audit", Execution(), (At(1, interrupt),))
     write_table(table, "2.0")
     with pytest.raises(StaleError, match="the values of patients have changed"):
-        perform(settings(), tmp_path / "audit", Manner())
-    assert perform(settings(), tmp_path / "audit", Manner(redo="stale")).counts()
+        perform(settings(), tmp_path / "audit", Execution())
+    assert perform(settings(), tmp_path / "audit", Execution(redo="stale")).counts()
 
 
 def test_the_model_of_a_run_does_not_judge_other_data(tmp_path):

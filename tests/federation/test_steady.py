@@ -15,7 +15,7 @@ from by_hand import one_server
 from fedwinnow import Method, catalogue, run
 from fedwinnow.auditing.judging_models import find_judge, train_and_judge
 from fedwinnow.errors import UsageError
-from fedwinnow.experiment.play import Manner
+from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation import steady_model
@@ -189,7 +189,7 @@ def test_the_average_judges_and_the_global_model_trains(tmp_path, monkeypatch):
     sent, usual = [], Host.answer
     monkeypatch.setattr(Host, "answer", lambda host, task: sent.append(task) or usual(host, task))
     stage = prepare(Experiment(**settings("gce:steady=0.7") | {"participation": 1.0}))
-    train_and_judge(stage, tmp_path, find_judge("final"), Manner())
+    train_and_judge(stage, tmp_path, find_judge("final"), Execution())
     state = load_file(tmp_path / "state.safetensors")
     asked = {task.ask for task in sent}
     assert asked == {"train", "judge", "predict", "audit"}

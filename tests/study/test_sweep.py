@@ -16,7 +16,7 @@ import fedwinnow
 from fedwinnow.cli import main, parse
 from fedwinnow.commands.sweep import Sweep
 from fedwinnow.errors import DataError, UsageError
-from fedwinnow.experiment.play import Manner
+from fedwinnow.experiment.play import Execution
 from fedwinnow.study.engine import make_engine
 from fedwinnow.study.sweep import Clock, Outcome, Work
 from fedwinnow.study.sweep_plan import Job, make_plan, variants
@@ -136,7 +136,7 @@ def test_a_failing_run_is_told_at_the_end_and_resumed_next_time(tmp_path, capsys
 def test_the_story_of_a_failure_goes_when_the_run_is_finished(tmp_path, monkeypatch):
     rows, scenes = variants(["fedavg"], "method", "method"), variants([{"name": "one"}], "scene", "scene")
     (job,) = make_plan(tmp_path, rows, scenes, [0], SMALL | {"rounds": 0}).jobs
-    work = Work(Manner(resume=True))
+    work = Work(Execution(resume=True))
     with monkeypatch.context() as patch:
         patch.setattr("fedwinnow.study.sweep.play", lambda *_: 1 / 0)
         assert work(job)[0] == "failed"

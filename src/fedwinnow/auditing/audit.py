@@ -18,7 +18,7 @@ from fedwinnow.auditing.previews import Previews
 from fedwinnow.auditing.site_verdicts import NOT_KNOWN, SiteVerdict, verdicts_of
 from fedwinnow.data.table_reading import TextTable
 from fedwinnow.errors import UsageError
-from fedwinnow.experiment.play import Manner, Watcher
+from fedwinnow.experiment.play import Execution, Watcher
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
@@ -80,7 +80,7 @@ class AuditOutcome:
 def perform(
     settings: AuditSettings,
     out: Path,
-    manner: Manner,
+    execution: Execution,
     watchers: tuple[Watcher, ...] = (),
     table: TextTable | None = None,
     columns: tuple[str, ...] = (),
@@ -90,7 +90,7 @@ def perform(
     with place.locked():
         if (out / "sites.csv").exists():
             raise UsageError(f"--out {out} already holds an audit, perhaps with decisions. Choose another folder.")
-        judged = ask_judge(settings, out, manner, watchers)
+        judged = ask_judge(settings, out, execution, watchers)
         verdicts = verdicts_of(judged, settings.threshold)
         names = folder_names([verdict.site for verdict in verdicts])
         facts = facts_of(settings, judged)
@@ -103,12 +103,12 @@ def perform(
     return outcome
 
 
-def ask_judge(settings: AuditSettings, out: Path, manner: Manner, watchers: tuple[Watcher, ...]) -> Judged:
+def ask_judge(settings: AuditSettings, out: Path, execution: Execution, watchers: tuple[Watcher, ...]) -> Judged:
     """How much the models hold against every label."""
     judge = find_judge(settings.judge)
     if settings.run is not None:
-        return judge_run(prepare(settings.experiment), settings.run, judge, manner)
-    return train_and_judge(prepare_audit(settings.experiment, judge), out / "training", judge, manner, watchers)
+        return judge_run(prepare(settings.experiment), settings.run, judge, execution)
+    return train_and_judge(prepare_audit(settings.experiment, judge), out / "training", judge, execution, watchers)
 
 
 def facts_of(settings: AuditSettings, judged: Judged) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from fedwinnow.data.schema import encode_rows, fit
 from fedwinnow.data.table_reading import TextTable, as_texts
 from fedwinnow.errors import UsageError
 from fedwinnow.experiment.identity import redo_of
-from fedwinnow.experiment.play import Manner
+from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.settings import Settings
 from fedwinnow.old_names import new_keywords
 
@@ -152,12 +152,12 @@ def audit(
     settings = new_keywords(settings)
     judge = settings.pop("judge", judge)
     choices = choices_of(threshold, expected_false_alarms, self_test)
-    manner = Manner(backend, device, redo=redo_of(redo))
+    execution = Execution(backend, device, redo=redo_of(redo))
     if run is not None:
         given = {"x": x, "data": data, "site": site, "clients": clients, **settings}
         if beside := [name for name, value in given.items() if value is not None]:
             raise UsageError(f"{beside[0]}= was given with run=, whose model is trained already; leave it out.")
-        return carried_out(settings_of_run(Path(run), judge, choices), out, manner)
+        return carried_out(settings_of_run(Path(run), judge, choices), out, execution)
     if sites is not None and clients is not None:
         raise UsageError("sites= and clients= exclude each other: you say who holds what, or chance does.")
     frame = from_frame(x, labels, sites, ids) if is_frame(x) else None
@@ -167,23 +167,23 @@ def audit(
         raise UsageError("nothing to audit was given; allowed: x and labels, data=, or run=.")
     values = {**TRAINING, **settings}
     made = settings_for(data, site=site, clients=clients, judge=judge, choices=choices, **values)
-    return carried_out(made, out, manner) if frame is None else carried_out(made, out, manner, *frame[1:]).frame()
+    return carried_out(made, out, execution) if frame is None else carried_out(made, out, execution, *frame[1:]).frame()
 
 
 def carried_out(
     made: AuditSettings,
     out: str | Path | None,
-    manner: Manner,
+    execution: Execution,
     table: TextTable | None = None,
     columns: tuple[str, ...] = (),
     index: Any = None,
 ) -> AuditResult:
     """The audit in its folder, or in one that is gone afterwards."""
     if out is not None:
-        outcome = perform(made, Path(out), manner, (), table, columns)
+        outcome = perform(made, Path(out), execution, (), table, columns)
         return AuditResult(outcome, sample_count(made, outcome), index, Path(out))
     with tempfile.TemporaryDirectory() as folder:
-        outcome = perform(made, Path(folder), manner, (), table, columns)
+        outcome = perform(made, Path(folder), execution, (), table, columns)
     return AuditResult(outcome, sample_count(made, outcome), index)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from fedwinnow import catalogue
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.identity import identity_of, refuse_changed
-from fedwinnow.experiment.play import Manner, Player, Watcher, play_stage
+from fedwinnow.experiment.play import Execution, Player, Watcher, play_stage
 from fedwinnow.experiment.prepare import Stage, prepare, restricted
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
@@ -72,25 +72,25 @@ def refuse_unfit_method(method: Method) -> None:
 
 
 def train_and_judge(
-    stage: Stage, folder: Path, judge: Judge, manner: Manner, watchers: tuple[Watcher, ...] = ()
+    stage: Stage, folder: Path, judge: Judge, execution: Execution, watchers: tuple[Watcher, ...] = ()
 ) -> Judged:
     """Train in a folder, going on where an earlier call was interrupted, and let every site judge its labels."""
-    manner = dataclasses.replace(manner, judge=str(judge), resume=True)
+    execution = dataclasses.replace(execution, judge=str(judge), resume=True)
     replies: dict[int, Payload] = {}
     for number, (part, judged) in enumerate(parts_of(stage, judge), start=1):
         place = RunFolder(folder / f"half-{number}" if judge.federations > 1 else folder)
         with place.locked():
-            play_stage(part, place, manner, watchers)
-            replies |= ask(part, place, manner, judged)
+            play_stage(part, place, execution, watchers)
+            replies |= ask(part, place, execution, judged)
     return collected(stage, replies)
 
 
-def judge_run(stage: Stage, folder: Path, judge: Judge, manner: Manner) -> Judged:
+def judge_run(stage: Stage, folder: Path, judge: Judge, execution: Execution) -> Judged:
     """Let the model of a finished run judge."""
     refuse_unfit_method(stage.method)
     if judge.federations > 1:
         raise UsageError(f"--judge {judge} trains two halves of the federation, so it cannot take --run.")
-    manner = dataclasses.replace(manner, judge=str(judge))
+    execution = dataclasses.replace(execution, judge=str(judge))
     place = RunFolder(folder)
     with place.locked():
         if not (place.path / "state.safetensors").exists():
@@ -101,7 +101,7 @@ def judge_run(stage: Stage, folder: Path, judge: Judge, manner: Manner) -> Judge
                 "for an audit. Allowed with --run: final and filter."
             )
         refuse_changed(place, identity_of(stage))
-        return collected(stage, ask(stage, place, manner, everybody(stage)))
+        return collected(stage, ask(stage, place, execution, everybody(stage)))
 
 
 def memories(place: RunFolder) -> list[Path]:
@@ -144,9 +144,9 @@ def everybody(stage: Stage) -> list[int]:
     return found
 
 
-def ask(stage: Stage, place: RunFolder, manner: Manner, sites: Iterable[int]) -> dict[int, Payload]:
+def ask(stage: Stage, place: RunFolder, execution: Execution, sites: Iterable[int]) -> dict[int, Payload]:
     """The opinions of these sites, by the model of the folder's last checkpoint."""
-    player = Player(stage, place, manner, ())
+    player = Player(stage, place, execution, ())
     try:
         player.restore()
         return dict(player.federation.ask_all("audit", tuple(sites)))

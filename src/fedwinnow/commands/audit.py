@@ -96,7 +96,7 @@ class Audit(Flags):
         """Audit, with a progress bar on a terminal."""
         from fedwinnow.auditing.audit import perform
         from fedwinnow.commands.progress import Bar
-        from fedwinnow.experiment.play import Manner
+        from fedwinnow.experiment.play import Execution
 
         settings = self.settings()
         folder = self.out or default_folder(
@@ -105,7 +105,7 @@ class Audit(Flags):
         console = self.console()
         try:
             with Bar(console, self.backend, self.device) as bar:
-                outcome = perform(settings, folder, Manner(self.backend, self.device, redo=self.redo), (bar,))
+                outcome = perform(settings, folder, Execution(self.backend, self.device, redo=self.redo), (bar,))
         except KeyboardInterrupt:
             console.print(f"\ninterrupted; the same command goes on where it was (folder {folder})", markup=False)
             return 130

@@ -79,7 +79,7 @@ class Demo(Flags):
         """The labels of all sites, judged; a second call of the demo finds it done."""
         from fedwinnow.auditing.audit import DEFAULT_METHOD, AuditSettings, perform
         from fedwinnow.commands.progress import Bar
-        from fedwinnow.experiment.play import Manner
+        from fedwinnow.experiment.play import Execution
         from fedwinnow.experiment.settings import Experiment
 
         folder = self.out / "audit"
@@ -94,12 +94,12 @@ class Demo(Flags):
             optimizer="sgd:lr=0.03,momentum=0.9",
         )
         with Bar(console) as bar:
-            return perform(AuditSettings(experiment), folder, Manner(redo=self.redo), (bar,)).facts
+            return perform(AuditSettings(experiment), folder, Execution(redo=self.redo), (bar,)).facts
 
     def train(self, method: str, console: Console) -> dict[str, Any]:
         """One run on the scene; a second call of the demo finds it finished."""
         from fedwinnow.commands.progress import Bar
-        from fedwinnow.experiment.play import Manner, play
+        from fedwinnow.experiment.play import Execution, play
         from fedwinnow.experiment.settings import Experiment
 
         experiment = Experiment(
@@ -111,7 +111,7 @@ class Demo(Flags):
             optimizer="sgd:lr=0.03,momentum=0.9",
         )
         with Bar(console) as bar:
-            return play(experiment, self.out / method, Manner(resume=True, redo=self.redo), (bar,))
+            return play(experiment, self.out / method, Execution(resume=True, redo=self.redo), (bar,))
 
 
 def show_runs(summaries: dict[str, dict[str, Any]], console: Console) -> None:

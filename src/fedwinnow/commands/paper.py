@@ -105,7 +105,7 @@ class PaperRun(Chosen):
     def run(self) -> int:
         """Say what will happen, then do it."""
         from fedwinnow.commands.sweep import carry_out, planned
-        from fedwinnow.experiment.play import Manner
+        from fedwinnow.experiment.play import Execution
         from fedwinnow.study.engine import make_engine
         from fedwinnow.study.sweep import Work
 
@@ -115,7 +115,7 @@ class PaperRun(Chosen):
         if self.plan:
             self.emit(planned(plan))
             return 0
-        work = Work(Manner(device=self.device, resume=True, redo=self.redo))
+        work = Work(Execution(device=self.device, resume=True, redo=self.redo))
         return carry_out(self, plan, engine, work, f"paper table {self.name} --scale {self.scale}")
 
     def announce(self, plan: Plan, console: Console) -> None:

@@ -11,10 +11,10 @@ from fedwinnow.commands.common import Flags
 from fedwinnow.experiment.run_settings import RunSettings
 
 if TYPE_CHECKING:
-    from fedwinnow.experiment.play import Manner, Watcher
+    from fedwinnow.experiment.play import Execution, Watcher
     from fedwinnow.experiment.settings import Experiment
 
-    Play = Callable[[Experiment, Path, Manner, tuple[Watcher, ...]], dict[str, Any]]
+    Play = Callable[[Experiment, Path, Execution, tuple[Watcher, ...]], dict[str, Any]]
 
 
 @dataclass
@@ -37,12 +37,12 @@ class Run(RunSettings, Flags):
         from fedwinnow.experiment.run_settings import default_folder
         from fedwinnow.experiment.trackers.tracker import make_trackers
 
-        experiment, manner, console = self.experiment(), self.manner(), self.console()
+        experiment, execution, console = self.experiment(), self.execution(), self.console()
         folder = self.out or default_folder(experiment)
         try:
             trackers = make_trackers(self.track, folder)
-            with Bar(console, manner.backend, manner.device) as bar:
-                summary = play(experiment, folder, manner, (bar, *trackers))
+            with Bar(console, execution.backend, execution.device) as bar:
+                summary = play(experiment, folder, execution, (bar, *trackers))
         except KeyboardInterrupt:
             anew = ", without --redo" if self.redo else ""
             words = f"\ninterrupted; continue with the same command and --resume{anew} (folder {folder})"

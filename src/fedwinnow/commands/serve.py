@@ -61,8 +61,8 @@ class Serve(ServeSettings, Run):
         names = None if self.tls is None else link.name_of
         terms = Terms(self.sites, self.timeout, self.patience, self.say, names)
         return self.carried_out(
-            lambda experiment, folder, manner, watchers: coordinate(
-                link.grid, experiment, folder, manner, terms, watchers
+            lambda experiment, folder, execution, watchers: coordinate(
+                link.grid, experiment, folder, execution, terms, watchers
             )
         )
 

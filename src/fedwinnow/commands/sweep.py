@@ -73,7 +73,9 @@ class Sweep(Run):
         if self.plan:
             return self.show_plan(plan, engine, console)
         announce(plan, engine, self.device, console, self.redo)
-        return carry_out(self, plan, engine, Work(replace(self.manner(), resume=True), self.track), f"table {plan.out}")
+        return carry_out(
+            self, plan, engine, Work(replace(self.execution(), resume=True), self.track), f"table {plan.out}"
+        )
 
     def make_plan(self) -> Plan:
         """The plan that flags or file describe."""
@@ -123,7 +125,7 @@ def carry_out(flags: Flags, plan: Plan, engine: Engine, work: Work, following: s
 
     console = flags.console()
     if not engine.has_workers:  # the machines of a cluster have devices of their own
-        choose_device(work.manner.device)
+        choose_device(work.execution.device)
     try:
         swept = run_plan(plan, engine, work, lambda outcome, clock: tell(outcome, clock, console))
     except KeyboardInterrupt:

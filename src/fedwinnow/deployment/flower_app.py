@@ -41,7 +41,7 @@ def main(grid: Grid, context: Context) -> None:
     sites = number(int, "sites", settings["sites"])
     timeout = number(float, "timeout", settings.get("timeout", str(serve.timeout)))
     terms = Terms(sites, timeout, serve.patience)
-    coordinate(grid, serve.experiment(), Path(settings["out"]), serve.manner(), terms)
+    coordinate(grid, serve.experiment(), Path(settings["out"]), serve.execution(), terms)
 
 
 def number(kind: type[Number], key: str, text: str) -> Number:

@@ -16,7 +16,7 @@ from fedwinnow.deployment.agreement import describe_run, hello_of
 from fedwinnow.deployment.flower_backend import Flower, Names, Roster, Unfit
 from fedwinnow.deployment.real_sites import real_stage, task_data
 from fedwinnow.errors import RunError, UsageError
-from fedwinnow.experiment.play import Manner, Player, Watcher, claimed
+from fedwinnow.experiment.play import Execution, Player, Watcher, claimed
 from fedwinnow.experiment.prepare import Stage, prepare
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
@@ -57,19 +57,24 @@ class Herald(Watcher):
 
 
 def coordinate(
-    grid: Grid, experiment: Experiment, out: Path, manner: Manner, terms: Terms, watchers: tuple[Watcher, ...] = ()
+    grid: Grid,
+    experiment: Experiment,
+    out: Path,
+    execution: Execution,
+    terms: Terms,
+    watchers: tuple[Watcher, ...] = (),
 ) -> dict[str, Any]:
     """Play an experiment with sites that a grid reaches, and give back its summary."""
     folder = RunFolder(out)
     with folder.locked():
         if (out / "config.toml").exists():  # `check` would say it when all have come
             folder.settings()  # of a version that we know
-            if not (manner.resume or manner.redo):
+            if not (execution.resume or execution.redo):
                 raise UsageError(
                     f"--out {out} already holds a run. Add --resume to continue it, or choose another folder."
                 )
-        if manner.faults.on_client_error == "drop":
-            terms = dataclasses.replace(terms, quorum=manner.faults.quorum)
+        if execution.faults.on_client_error == "drop":
+            terms = dataclasses.replace(terms, quorum=execution.faults.quorum)
         if experiment.scene is not None:
             stage = prepare(experiment)
             roster = gather(grid, hello_of(stage, simulated=True), other_scene(stage), terms)
@@ -83,7 +88,7 @@ def coordinate(
             if stage.absent:
                 terms.say(f"absent, with fewer samples than the least count: {', '.join(stage.absent)}")
         roster.begin(stage.site_names)
-        return play_over(roster, stage, folder, manner, terms, watchers)
+        return play_over(roster, stage, folder, execution, terms, watchers)
 
 
 def gather(grid: Grid, hello: dict[str, Any], unfit: Unfit, terms: Terms) -> Roster:
@@ -150,7 +155,7 @@ def check_shares(roster: Roster, stage: Stage) -> None:
 
 
 def play_over(
-    roster: Roster, stage: Stage, folder: RunFolder, manner: Manner, terms: Terms, watchers: tuple[Watcher, ...]
+    roster: Roster, stage: Stage, folder: RunFolder, execution: Execution, terms: Terms, watchers: tuple[Watcher, ...]
 ) -> dict[str, Any]:
     """Play a stage with the sites that were gathered."""
     run = describe_run(stage, simulated=stage.simulated)
@@ -160,8 +165,8 @@ def play_over(
         backends.append(Flower(host, roster, run, stage.site_names, terms.timeout))
         return backends[0]
 
-    claim = claimed(stage, folder, manner)
-    over_network = dataclasses.replace(manner, backend="flower", reach=reach)
+    claim = claimed(stage, folder, execution)
+    over_network = dataclasses.replace(execution, backend="flower", reach=reach)
     player = Player(stage, folder, over_network, (*watchers, Herald(terms.say)))
     claim.take(folder)
     summary = player.play()

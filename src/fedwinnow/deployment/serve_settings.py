@@ -11,7 +11,7 @@ import tyro
 from fedwinnow.experiment.run_settings import RunSettings
 
 if TYPE_CHECKING:
-    from fedwinnow.experiment.play import Manner
+    from fedwinnow.experiment.play import Execution
     from fedwinnow.experiment.settings import Experiment
 
 
@@ -60,6 +60,6 @@ class ServeSettings(RunSettings):
             return super().experiment()
         return replace(self, least_count=usual_least_count(simulated=self.scene is not None)).experiment()
 
-    def manner(self) -> Manner:
+    def execution(self) -> Execution:
         """Over the network, whatever a config file of a run on one machine says."""
-        return replace(super().manner(), backend="flower")
+        return replace(super().execution(), backend="flower")

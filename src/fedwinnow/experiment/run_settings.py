@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from fedwinnow.experiment.play import Manner
+    from fedwinnow.experiment.play import Execution
     from fedwinnow.experiment.settings import Experiment
 
 
@@ -87,13 +87,13 @@ class RunSettings:
     track: str | None = None
     """Trackers, separated by commas: tensorboard, wandb (offline unless WANDB_MODE says otherwise), mlflow."""
 
-    def manner(self) -> Manner:
+    def execution(self) -> Execution:
         """How the run is carried out, which changes nothing in its result."""
-        from fedwinnow.experiment.play import Manner
+        from fedwinnow.experiment.play import Execution
         from fedwinnow.federation.rounds import Faults
 
         faults = Faults(self.on_client_error, self.quorum)
-        return Manner(self.backend, self.device, self.resume, self.checkpoint_every, faults, redo=self.redo)
+        return Execution(self.backend, self.device, self.resume, self.checkpoint_every, faults, redo=self.redo)
 
     def experiment(self) -> Experiment:
         """The settings that may change a result."""

@@ -191,7 +191,7 @@ class Client:
             for batch, (x, target) in zip(batches, self.views(batches, labels, views), strict=True):
                 for trained in models:
                     trained.gradient.zero_()
-                with self.care(batch, models):
+                with self.training_modes(batch, models):
                     loss = objective(batch, x, target)
                 loss.backward(one)  # type: ignore[no-untyped-call]
                 for step in steps:
@@ -217,11 +217,11 @@ class Client:
 
         return after_clipping
 
-    def care(self, batch: Tensor, models: tuple[FlatModel, ...]) -> AbstractContextManager[None]:
+    def training_modes(self, batch: Tensor, models: tuple[FlatModel, ...]) -> AbstractContextManager[None]:
         """What half precision and a batch of one sample need; for any other batch nothing."""
         halved = self.half_precision
         usual = torch.autocast(self.model.device.type, dtype=torch.bfloat16) if halved else NO_CARE
-        return lonely_batch(models, usual) if batch.numel() == 1 else usual
+        return one_sample_batch(models, usual) if batch.numel() == 1 else usual
 
     @property
     def half_precision(self) -> bool:
@@ -279,7 +279,7 @@ def scoring_batch(model: FlatModel) -> int:
 
 
 @contextmanager
-def lonely_batch(models: tuple[FlatModel, ...], usual: AbstractContextManager[None]) -> Iterator[None]:
+def one_sample_batch(models: tuple[FlatModel, ...], usual: AbstractContextManager[None]) -> Iterator[None]:
     """Batch normalisation cannot learn from one sample: its layers then use their running statistics."""
     kind, every = torch.nn.modules.batchnorm._BatchNorm, (layer for model in models for layer in model.module.modules())
     layers = [layer for layer in every if isinstance(layer, kind) and layer.training]

@@ -58,7 +58,7 @@ class NobodySpoke(Exception):
     """All who were asked have too few samples to say anything: the round ends as it stands."""
 
 
-class Handed:
+class RepliesInOrder:
     """Replies as a method takes them, one by one; nothing else of the federation is in their reach."""
 
     __slots__ = ("_source",)
@@ -145,7 +145,7 @@ class Federation:
         replies: Replies | None = None
         for index in itertools.count():
             try:
-                exchange = next(conversation) if replies is None else conversation.send(Handed(replies))
+                exchange = next(conversation) if replies is None else conversation.send(RepliesInOrder(replies))
             except StopIteration:
                 break
             self.conclude(replies)

@@ -76,15 +76,15 @@ def sweep(
     now is in `stale`, and not in its table; redo="stale" plays those anew, redo=True all of them.
     """
     from fedwinnow.experiment.identity import redo_of
-    from fedwinnow.experiment.play import Manner
+    from fedwinnow.experiment.play import Execution
     from fedwinnow.federation.rounds import Faults
     from fedwinnow.study.engine import make_engine
     from fedwinnow.study.sweep import Work, run_plan
 
     faults = Faults(on_client_error, quorum)
-    manner = Manner(backend, device, True, checkpoint_every, faults, redo=redo_of(redo))
+    execution = Execution(backend, device, True, checkpoint_every, faults, redo=redo_of(redo))
     plan = plan_of(methods, scenes, seeds, Path(out).absolute(), settings)
-    return run_plan(plan, make_engine(engine, jobs), Work(manner, track))
+    return run_plan(plan, make_engine(engine, jobs), Work(execution, track))
 
 
 def plan_of(

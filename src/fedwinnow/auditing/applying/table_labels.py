@@ -81,24 +81,24 @@ def read_csv_rows(path: Path) -> tuple[list[Row], dict[str, Any]]:
     """All rows, the header first, and how the file is written."""
     content = existing_file(path).read_bytes()
     text = decode(path, content)
-    manner: dict[str, Any] = {
+    dialect: dict[str, Any] = {
         "delimiter": sniff(text),
         "lineterminator": "\r\n" if "\r\n" in text.partition("\n")[0] + "\n" else "\n",
         "bom": content.startswith(BOM),
     }
-    return checked_rows(path, text, manner["delimiter"])[0], manner
+    return checked_rows(path, text, dialect["delimiter"])[0], dialect
 
 
-def csv_text(rows: Sequence[Row], manner: dict[str, Any]) -> bytes:
+def csv_text(rows: Sequence[Row], dialect: dict[str, Any]) -> bytes:
     """The rows as the file was written."""
     stream = io.StringIO()
-    csv.writer(stream, delimiter=manner["delimiter"], lineterminator=manner["lineterminator"]).writerows(rows)
-    return (BOM if manner["bom"] else b"") + stream.getvalue().encode()
+    csv.writer(stream, delimiter=dialect["delimiter"], lineterminator=dialect["lineterminator"]).writerows(rows)
+    return (BOM if dialect["bom"] else b"") + stream.getvalue().encode()
 
 
 def corrected_csv(path: Path, source: TableSource, changes: dict[str, Change]) -> bytes:
     """The file with corrected labels."""
-    (header, *body), manner = read_csv_rows(path)
+    (header, *body), dialect = read_csv_rows(path)
     check_columns(path, source, header)
     column = header.index(source.label)
     labels = [row[column] for row in body]
@@ -113,12 +113,12 @@ def corrected_csv(path: Path, source: TableSource, changes: dict[str, Change]) -
     for place, change in wanted.items():
         body[place][column] = spelling[change.label]
         body[place][place_of_source] = change.source
-    return csv_text([header, *body], manner)
+    return csv_text([header, *body], dialect)
 
 
 def reversed_csv(path: Path, label: str) -> bytes:
     """The file with the labels it had, without the two columns."""
-    (header, *body), manner = read_csv_rows(path)
+    (header, *body), dialect = read_csv_rows(path)
     if GIVEN not in header or SOURCE not in header or label not in header:
         raise DataError(f"{path} has no columns {label}, {GIVEN} and {SOURCE}, so nothing can be undone in it.")
     column, given = header.index(label), header.index(GIVEN)
@@ -127,7 +127,7 @@ def reversed_csv(path: Path, label: str) -> bytes:
     for row in body:
         row[column] = row[given]
         rows.append(row)
-    return csv_text([[cell for place, cell in enumerate(row) if place not in dropped] for row in rows], manner)
+    return csv_text([[cell for place, cell in enumerate(row) if place not in dropped] for row in rows], dialect)
 
 
 # --- Parquet -------------------------------------------------------------------------------------------------------
