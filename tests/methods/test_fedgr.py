@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from fedwinnow.api import run
-from fedwinnow.data.dataset import Resident
-from fedwinnow.data.model_input import InputStep
+from fedwinnow.data.dataset import InputStep, Resident
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.server import Server

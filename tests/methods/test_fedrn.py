@@ -11,7 +11,7 @@ from by_hand import identity, one_client, one_server
 from fedwinnow.mathematics.two_gaussians import fit_two_gaussians
 from fedwinnow.methods.fedrn import FedRn
 from fedwinnow.steps.head import tune_head
-from fedwinnow.steps.sample_losses import sample_losses
+from fedwinnow.steps.site_labels import sample_losses
 from fedwinnow.testing import MethodTester, toy_data
 
 

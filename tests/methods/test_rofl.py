@@ -12,7 +12,7 @@ from by_hand import identity, one_client, one_server
 from fedwinnow.api import run
 from fedwinnow.federation.client import Client
 from fedwinnow.methods.rofl import Lesson, RobustFl
-from fedwinnow.steps.relabel import NOTHING
+from fedwinnow.steps.site_labels import NOTHING
 from fedwinnow.testing import MethodTester, toy_data
 
 

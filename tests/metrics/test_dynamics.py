@@ -8,8 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedwinnow.metrics.memorisation import memorisation
-from fedwinnow.metrics.stability import training_stability
+from fedwinnow.metrics.task import memorisation, training_stability
 
 
 def test_memorisation_by_hand():

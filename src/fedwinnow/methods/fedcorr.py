@@ -33,10 +33,8 @@ from fedwinnow.mathematics.proximal import distance_to
 from fedwinnow.mathematics.small_loss import estimated_rate
 from fedwinnow.mathematics.two_gaussians import fit_two_gaussians
 from fedwinnow.options import option
-from fedwinnow.steps.passes_over_clients import rounds_of_passes, steps_of_turn
-from fedwinnow.steps.relabel import confident_labels, current_labels, largest, leaning
-from fedwinnow.steps.sample_losses import sample_losses
-from fedwinnow.steps.watched_replies import noted
+from fedwinnow.steps.site_labels import confident_labels, current_labels, largest, leaning, sample_losses
+from fedwinnow.steps.stages import noted, rounds_of_passes, steps_of_turn
 
 
 @dataclass(frozen=True)

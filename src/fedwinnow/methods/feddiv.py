@@ -30,10 +30,8 @@ from fedwinnow.mathematics.average_mixtures import average_mixtures
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.two_gaussians import TwoGaussians, exact, fit_two_gaussians
 from fedwinnow.options import filled, option
-from fedwinnow.steps.passes_over_clients import rounds_of_passes, steps_of_turn
-from fedwinnow.steps.relabel import current_labels
-from fedwinnow.steps.sample_losses import sample_losses
-from fedwinnow.steps.watched_replies import noted
+from fedwinnow.steps.site_labels import current_labels, sample_losses
+from fedwinnow.steps.stages import noted, rounds_of_passes, steps_of_turn
 
 UNSEEN = torch.nan
 # What the code starts from, for losses between 0 and 1: two components that are almost the same.

@@ -26,9 +26,9 @@ from torch import Tensor
 from fedwinnow.federation.client import Around, Client
 from fedwinnow.federation.method import Exchange, Method, Replies
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.aggregators import WeightedMean
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.scaling import zero_to_one
-from fedwinnow.mathematics.weighted_mean import WeightedMean
 from fedwinnow.options import option
 from fedwinnow.steps import criticality
 from fedwinnow.steps.contributions import loss_drops, shapley_values

@@ -35,11 +35,9 @@ from fedwinnow.mathematics.two_gaussians import TwoGaussians, exact, fit_two_gau
 from fedwinnow.models.features import logits_and_features
 from fedwinnow.options import filled, option
 from fedwinnow.steps.moving_average import MovingAverage
-from fedwinnow.steps.passes_over_clients import rounds_of_passes
-from fedwinnow.steps.relabel import NOTHING, sure_guesses
-from fedwinnow.steps.sample_losses import mean_over_visits, sample_losses
 from fedwinnow.steps.second_model import answers, second_model
-from fedwinnow.steps.watched_replies import noted
+from fedwinnow.steps.site_labels import NOTHING, mean_over_visits, sample_losses, sure_guesses
+from fedwinnow.steps.stages import noted, rounds_of_passes
 
 
 @dataclass(frozen=True)

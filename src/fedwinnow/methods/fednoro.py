@@ -26,6 +26,7 @@ from torch import Tensor
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.aggregators import WeightedMean
 from fedwinnow.mathematics.distances import model_distance, nearness
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.intrinsic_dimension import local_intrinsic_dimensionality
@@ -33,10 +34,9 @@ from fedwinnow.mathematics.losses import LogitAdjustment
 from fedwinnow.mathematics.noisy_clients import noisy_set, prepared
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.two_gaussians import exact
-from fedwinnow.mathematics.weighted_mean import WeightedMean
 from fedwinnow.options import filled, option
-from fedwinnow.steps.sample_losses import sample_losses
 from fedwinnow.steps.second_model import second_model
+from fedwinnow.steps.site_labels import sample_losses
 
 UNKNOWN, CLEAN, NOISY = -1, 0, 1
 LID_NEIGHBOURS = 20  # as FedCorr, whose indicator this is

@@ -30,9 +30,8 @@ from fedwinnow.mathematics.two_gaussians import exact, fit_two_gaussians
 from fedwinnow.options import filled, option
 from fedwinnow.randomness import stream_key
 from fedwinnow.steps.head import tune_head
-from fedwinnow.steps.sample_losses import sample_losses
-from fedwinnow.steps.warm_up import after_warm_up, warm_up_rounds
-from fedwinnow.steps.watched_replies import noted
+from fedwinnow.steps.site_labels import sample_losses
+from fedwinnow.steps.stages import after_warm_up, noted, warm_up_rounds
 
 SMALLEST_RANGE = 1e-12  # expertise or similarity that varies less is the same for all
 

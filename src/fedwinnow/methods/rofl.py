@@ -31,9 +31,8 @@ from fedwinnow.mathematics.small_loss import forgotten_share, kept_count, smalle
 from fedwinnow.models.features import logits_and_features
 from fedwinnow.options import filled, option
 from fedwinnow.steps.regularisers import entropy
-from fedwinnow.steps.relabel import NOTHING, leaning
-from fedwinnow.steps.warm_up import first_rounds
-from fedwinnow.steps.watched_replies import noted
+from fedwinnow.steps.site_labels import NOTHING, leaning
+from fedwinnow.steps.stages import first_rounds, noted
 
 
 @dataclass

@@ -33,9 +33,8 @@ from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.shared_mixture import SharedMixture
 from fedwinnow.options import option
 from fedwinnow.steps.mixmatch import sharpened
-from fedwinnow.steps.relabel import NOTHING
-from fedwinnow.steps.warm_up import after_warm_up
-from fedwinnow.steps.watched_replies import noted
+from fedwinnow.steps.site_labels import NOTHING
+from fedwinnow.steps.stages import after_warm_up, noted
 
 EVEN = 0.5  # a site's rate before it knows anything; also the samples that are added to each class of its mix
 RATE_STEPS = 5  # of a site's own rates after its probabilities have changed
