@@ -27,14 +27,14 @@ from torch import Tensor
 
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
-from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.two_gaussians import MixtureOptions, TwoGaussians, exact, fit_two_gaussians
 from fedwinnow.options import filled, option
-from fedwinnow.parts.passes import rounds_of_passes, steps_of_turn
-from fedwinnow.parts.relabel import current_labels
-from fedwinnow.parts.replies import noted
-from fedwinnow.parts.sample_losses import sample_losses
-from fedwinnow.parts.two_gaussians import Options, TwoGaussians, exact, fit_two_gaussians
+from fedwinnow.steps.passes_over_clients import rounds_of_passes, steps_of_turn
+from fedwinnow.steps.relabel import current_labels
+from fedwinnow.steps.sample_losses import sample_losses
+from fedwinnow.steps.watched_replies import noted
 
 UNSEEN = torch.nan
 
@@ -233,7 +233,7 @@ class PaperFedDiv(Method):
         """
         return fit_two_gaussians(losses, **self.em(start))
 
-    def em(self, start: TwoGaussians | None) -> Options:
+    def em(self, start: TwoGaussians | None) -> MixtureOptions:
         """Where EM starts, and how it is run: the paper says no more."""
         return {"start": start}
 
@@ -285,7 +285,7 @@ class PaperFedDiv(Method):
 
     # --- what the filter says about labels -------------------------------------------------------------------------
 
-    def judge(self, client: Client, got: Payload) -> Verdict:
+    def verdict(self, client: Client, got: Payload) -> Verdict:
         """The filter itself: the posterior of the noisy component, and what the global model would say instead."""
         client.model.load(got)
         logits = client.predict()
@@ -414,7 +414,7 @@ class FedDiv(PaperFedDiv):
     def local_filter(self, client: Client, predicted: Tensor, flat: Tensor) -> Payload:
         return {} if self.filter == "local" else super().local_filter(client, predicted, flat)
 
-    def em(self, start: TwoGaussians | None) -> Options:
+    def em(self, start: TwoGaussians | None) -> MixtureOptions:
         """When EM has converged, which the paper leaves open; the code makes three steps."""
         return {
             **super().em(start),
