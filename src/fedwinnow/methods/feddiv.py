@@ -41,7 +41,10 @@ UNSEEN = torch.nan
 
 @dataclass(frozen=True)
 class PaperFedDiv(Method):
-    """Algorithms 1 and 2 of the paper; the lines that the comments name are those of Algorithm 1."""
+    """Algorithms 1 and 2 of the paper; the lines that the comments name are those of Algorithm 1.
+
+    Of its options `filter` is for the variants in `FedDiv`; it stands here to keep its place in the order of options.
+    """
 
     citation: ClassVar[str] = "Li et al., FedDiv: Collaborative Noise Filtering for Federated Learning, AAAI 2024"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "filter")

@@ -45,7 +45,11 @@ UNKNOWN, CLEAN, NOISY = -1, 0, 1
 
 @dataclass(frozen=True)
 class PaperFedNoRo(Method):
-    """Stage 1 (Section 4.1) and stage 2 (Section 4.2) of the paper."""
+    """Stage 1 (Section 4.1) and stage 2 (Section 4.2) of the paper.
+
+    Of its options `indicator` is for the ablations in `FedNoRo`; it stands here to keep its place in the order of
+    options.
+    """
 
     citation: ClassVar[str] = "Wu et al., FedNoRo: Towards Noise-Robust Federated Learning, IJCAI 2023"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "robust")
