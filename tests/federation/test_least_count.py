@@ -289,12 +289,12 @@ def test_a_component_of_feddivs_mixture_that_holds_too_few_is_not_sent(tmp_path)
     client = one_client(np.array([[3.0, 0.0]] * 20 + [[-3.0, 0.0]] * 3), [0] * 23)
     client.model.load(identity())
     flat = torch.full((6,), torch.nan, dtype=torch.float64)
-    found = FedDiv().update_state(client, client.given, flat)["mixture"]
+    found = FedDiv().local_filter(client, client.predict(), flat)["mixture"]
     assert float(found[4:].min()) * 23 == pytest.approx(3, abs=0.5)
     client.least_count = LEAST
-    assert not FedDiv().update_state(client, client.given, flat)["mixture"].any()
+    assert not FedDiv().local_filter(client, client.predict(), flat)["mixture"].any()
     client.least_count = 2
-    assert torch.equal(FedDiv().update_state(client, client.given, flat)["mixture"], found)
+    assert torch.equal(FedDiv().local_filter(client, client.predict(), flat)["mixture"], found)
 
 
 def test_feddivs_server_leaves_out_who_has_no_mixture(tmp_path):
