@@ -17,9 +17,9 @@ from torch import nn
 from fedwinnow.api import run
 from fedwinnow.commands.progress import Bar, show_summary
 from fedwinnow.errors import UsageError
-from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.methods import fedes
 from fedwinnow.methods.fedes import FedES, ascending, earth_movers_distance, packed, signed_criticality, unpacked
 from fedwinnow.testing import MethodTester, toy_data

@@ -28,21 +28,21 @@ import torch
 from torch import Tensor
 
 from fedwinnow.federation.client import Around, Client, Step
-from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.method import Exchange, Method, Replies
-from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.scaling import zero_to_one
+from fedwinnow.mathematics.weighted_mean import WeightedMean
 from fedwinnow.options import option
-from fedwinnow.parts.aggregate import WeightedMean
-from fedwinnow.parts.contributions import loss_drops, shapley_values
-from fedwinnow.parts.criticality import (
+from fedwinnow.steps.contributions import loss_drops, shapley_values
+from fedwinnow.steps.criticality import (
     chosen_parameters,
     critical_factor,
     masked_factor,
     most_critical,
     scaled_steps,
 )
-from fedwinnow.parts.scaling import zero_to_one
 
 MOST_POINTS = 2**22  # of a larger model every second, third, ... parameter stands for its neighbours
 PENDING = "pending."  # the mean of the last pass of stage 1, as far as it has come

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedwinnow.metrics.defined import Figure
+from fedwinnow.metrics.number_or_none import Figure
 from fedwinnow.randomness import Floats
 
 Test = Literal["t", "wilcoxon"]
