@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -28,6 +27,7 @@ from fedwinnow.federation.least_count import TooFew, without_small_classes
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, Verdict
 from fedwinnow.federation.server_samples import NOBODY
+from fedwinnow.federation.traces import frames_of_method
 from fedwinnow.federation.training_settings import Training
 from fedwinnow.federation.verdict_check import verdict_of
 from fedwinnow.mathematics.flat_model import FlatModel
@@ -159,7 +159,7 @@ class Host:
         except Exception as problem:
             if (shortage := memory_shortage(problem)) is not None:
                 raise shortage from None
-            return Answer(task.client, error=f"{type(problem).__name__}: {problem}", trace=traceback.format_exc())
+            return Answer(task.client, error=f"{type(problem).__name__}: {problem}", trace=frames_of_method(problem))
         return Answer(
             client=task.client,
             reply=reply,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import time
-import traceback
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Exchange, Method, Replies
 from fedwinnow.federation.server import Server
+from fedwinnow.federation.traces import frames_of_method
 from fedwinnow.mathematics.payload import Payload, Received, check_state, problem_with, size_in_bytes
 from fedwinnow.metrics.number_or_none import Figure
 from fedwinnow.metrics.stability import training_stability
@@ -117,15 +117,17 @@ class Federation:
             self.converse(tally)
         except NobodySpoke:
             self.server.settle()
-        except FedwinnowError:
-            raise
+        except FedwinnowError as problem:
+            # Clients answer while the server's half takes their replies. Its frames would hide those of the client,
+            # which the message has.
+            raise problem.with_traceback(None) from None
         except Exception as problem:
             if (shortage := memory_shortage(problem)) is not None:
                 raise shortage from None
             raise RunError(
-                f"round {number}, the server's half of {self.method.name}: {type(problem).__name__}: {problem}.\n"
-                f"{traceback.format_exc()}"
-            ) from problem
+                f"round {number}{self.stage}, the server's half of {self.method.name}: {type(problem).__name__}: "
+                f"{problem}.\n{frames_of_method(problem)}"
+            ) from None
         self.check_memory()
         if steady:
             steady_model.follow(self.server, steady)
@@ -246,7 +248,15 @@ class Federation:
 
     def sender(self, answer: Answer, ask: str) -> str:
         """Whose answer it is, to what and when."""
-        return f"client {answer.client} ({self.site_names[answer.client]}), round {self.server.round}, {ask}"
+        return (
+            f"client {answer.client} ({self.site_names[answer.client]}), round {self.server.round}{self.stage}, {ask}"
+        )
+
+    @property
+    def stage(self) -> str:
+        """The stage that the method is in, for messages; empty for a method with one stage only."""
+        stage = self.server.notes.get("stage") if len(self.method.stages) > 1 else None
+        return "" if stage is None else f", stage '{stage}'"
 
     @property
     def answering(self) -> Server:
