@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
@@ -21,7 +22,15 @@ from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.methods import fedes
-from fedwinnow.methods.fedes import FedES, ascending, earth_movers_distance, packed, signed_criticality, unpacked
+from fedwinnow.methods.fedes import (
+    FederatedEarlyStopping,
+    FedES,
+    ascending,
+    earth_movers_distance,
+    packed,
+    signed_criticality,
+    unpacked,
+)
 from fedwinnow.testing import MethodTester, toy_data
 
 BEFORE = [1.0, 2.0, 0.5]
@@ -226,7 +235,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-def play(folder, method: str, **changes: Any):
+def play(folder, method: Any, **changes: Any):
     return run(out=folder, **({"data": toy_data(), "method": method} | SMALL | changes))
 
 
@@ -256,6 +265,20 @@ def test_every_reading_runs_and_differs_from_the_default(options, tmp_path):
     assert result.summary["status"] == "finished"
     usual = model_of(play(tmp_path / "usual", "fedes"))
     assert any(not torch.equal(value, usual[name]) for name, value in model_of(result).items())
+
+
+@dataclass(frozen=True)
+class PaperAlone(FederatedEarlyStopping):
+    """The class of the paper without the other readings."""
+
+    name: ClassVar[str] = "paper_alone"
+
+
+def test_the_class_of_the_paper_is_the_whole_method_of_the_paper(tmp_path):
+    alone, usual = (play(tmp_path / "a", PaperAlone(s1=1)), play(tmp_path / "b", "fedes:s1=1"))
+    theirs = model_of(usual)
+    assert all(torch.equal(value, theirs[name]) for name, value in model_of(alone).items())
+    assert alone.rounds[1]["quality"] == usual.rounds[1]["quality"]
 
 
 def test_without_a_second_stage_it_is_fedavg_to_the_last_bit(tmp_path):

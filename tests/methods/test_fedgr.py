@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +23,7 @@ from fedwinnow.federation.training_settings import Training
 from fedwinnow.mathematics.distillation import divergence
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Sgd
-from fedwinnow.methods.fedgr import CodeMovingAverage, FedGr, MovingAverage, Sieved
+from fedwinnow.methods.fedgr import CodeMovingAverage, FedGr, GlobalReviser, MovingAverage, Sieved
 from fedwinnow.testing import MethodTester, toy_data
 
 
@@ -372,7 +373,7 @@ def test_the_loss_is_the_sum_of_its_terms(terms):  # eq. 4
 # --- whole runs -----------------------------------------------------------------------------------------------------
 
 
-def play(folder: Path, method: str, **changes: Any) -> Any:
+def play(folder: Path, method: Any, **changes: Any) -> Any:
     settings: dict[str, Any] = {
         "data": toy_data(),
         "clients": 6,
@@ -432,6 +433,21 @@ def test_a_frozen_sieve_asks_for_no_losses_after_the_warm_up(tmp_path):
 )
 def test_every_variant_plays(tmp_path, options):
     assert play(tmp_path, f"fedgr:warm_up=2,{options}").summary["status"] == "finished"
+
+
+@dataclass(frozen=True)
+class PaperAlone(GlobalReviser):
+    """The class of the paper without the variants."""
+
+    name: ClassVar[str] = "paper_alone"
+
+
+def test_the_class_of_the_paper_is_the_whole_method_of_the_paper(tmp_path):
+    alone, usual = (
+        play(tmp_path / name, method, rounds=6).folder / "state.safetensors"
+        for name, method in {"a": PaperAlone(warm_up=2, confidence=0.4), "b": "fedgr:warm_up=2,confidence=0.4"}.items()
+    )
+    assert alone.read_bytes() == usual.read_bytes()
 
 
 def test_variants_differ(tmp_path):
