@@ -13,8 +13,8 @@ Stage 1 is FedAvg. In its last pass every client starts from the same model; how
 the aggregate becomes its quality. Stage 2 scales a client's steps and its weight by the quality and freezes parameters
 that are not critical to it. No code was published and the paper leaves much open: every reading is an option.
 
-FederatedEarlyStopping is the algorithm of the paper, to the letter and in its order: Algorithm 1, then the equations of
-Sections 4.1 and 4.2. FedES, at the end, adds the readings under which it works, and the rows of the paper's ablations.
+FederatedEarlyStopping is the algorithm of the paper, in its order: Algorithm 1, then the equations of Sections 4.1 and
+4.2. FedES, at the end, adds the readings under which it works, and the rows of the paper's ablations.
 """
 
 from __future__ import annotations
@@ -54,7 +54,11 @@ TRUSTING = ("loss_drop", "shapley")  # estimators of others, which look at trust
 
 @dataclass(frozen=True)
 class FederatedEarlyStopping(Method):
-    """FedES as the paper describes it, with the options of every reading."""
+    """FedES as the paper describes it, with the options of every reading.
+
+    What the paper leaves open is read so: a client's mean criticality stands for its Gaussian, stage 2 goes on from the
+    model of stage 1, and momentum and decay do not move what is frozen.
+    """
 
     stages: ClassVar[tuple[str, ...]] = ("pre_train", "measure", "adaptive")
     own_aggregation: ClassVar[bool] = True
