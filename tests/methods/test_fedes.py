@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -31,6 +32,7 @@ from fedwinnow.methods.fedes import (
     signed_criticality,
     unpacked,
 )
+from fedwinnow.methods.find import find_method
 from fedwinnow.testing import MethodTester, toy_data
 
 BEFORE = [1.0, 2.0, 0.5]
@@ -265,6 +267,12 @@ def test_every_reading_runs_and_differs_from_the_default(options, tmp_path):
     assert result.summary["status"] == "finished"
     usual = model_of(play(tmp_path / "usual", "fedes"))
     assert any(not torch.equal(value, usual[name]) for name, value in model_of(result).items())
+
+
+def test_a_copy_of_the_file_is_a_method_of_ones_own(tmp_path):
+    copy = tmp_path / "mine.py"
+    copy.write_text(Path(fedes.__file__).read_text(encoding="utf-8"), encoding="utf-8")
+    assert find_method(f"{copy}:preset=sensible").values() == FedES(preset="sensible").values()
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,9 @@ from fedwinnow.federation.training_settings import Training
 from fedwinnow.mathematics.distillation import divergence
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Sgd
+from fedwinnow.methods import fedgr
 from fedwinnow.methods.fedgr import CodeMovingAverage, FedGr, GlobalReviser, MovingAverage, Sieved
+from fedwinnow.methods.find import find_method
 from fedwinnow.testing import MethodTester, toy_data
 
 
@@ -433,6 +435,12 @@ def test_a_frozen_sieve_asks_for_no_losses_after_the_warm_up(tmp_path):
 )
 def test_every_variant_plays(tmp_path, options):
     assert play(tmp_path, f"fedgr:warm_up=2,{options}").summary["status"] == "finished"
+
+
+def test_a_copy_of_the_file_is_a_method_of_ones_own(tmp_path):
+    copy = tmp_path / "mine.py"
+    copy.write_text(Path(fedgr.__file__).read_text(encoding="utf-8"), encoding="utf-8")
+    assert find_method(f"{copy}:preset=code").values() == FedGr(preset="code").values()
 
 
 @dataclass(frozen=True)
