@@ -45,6 +45,13 @@ MODULES = {
     "fedwinnow.parts.sample_losses": "fedwinnow.steps.site_labels",
     "fedwinnow.parts.second_model": "fedwinnow.steps.second_model",
     "fedwinnow.parts.warm_up": "fedwinnow.steps.stages",
+    "fedwinnow.parts.centroids": "fedwinnow.methods.rofl",
+    "fedwinnow.parts.class_rates": "fedwinnow.methods.winnow",
+    "fedwinnow.parts.flips": "fedwinnow.methods.winnow",
+    "fedwinnow.parts.head": "fedwinnow.methods.fedrn",
+    "fedwinnow.parts.mild_views": "fedwinnow.methods.fedlsr",
+    "fedwinnow.parts.moving_average": "fedwinnow.methods.fedgr",
+    "fedwinnow.parts.shared_mixture": "fedwinnow.methods.winnow",
 }
 
 FOLDERS = ("fedwinnow.parts", "fedwinnow.trackers")
