@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from sklearn.metrics import average_precision_score, f1_score, precision_score, recall_score, roc_auc_score
 
+from fedwinnow.metrics.defined import shared_ranks
 from fedwinnow.metrics.detection import (
     client_detection,
     identification_accuracy,
@@ -49,6 +50,10 @@ def test_samples_by_hand():
 def test_undefined_figures_are_none(p_wrong, wrong, undefined):
     scores = sample_detection(p_wrong, wrong)
     assert {name for name, value in scores.items() if value is None} == undefined
+
+
+def test_equal_values_share_their_rank():
+    assert shared_ranks([3, 1, 3, 2]).tolist() == [3.5, 1, 3.5, 2]
 
 
 def test_calling_nothing_is_no_better_than_calling_wrongly():

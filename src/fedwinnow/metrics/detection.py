@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwinnow.metrics.defined import Figure, Values, count, found, mean_of, number, share
+from fedwinnow.metrics.defined import Figure, Values, count, found, mean_of, number, share, shared_ranks
 from fedwinnow.randomness import Floats
 
 
@@ -31,9 +31,7 @@ def auroc(scores: Values, positive: Values) -> Figure:
     """The share of (positive, negative) pairs in the right order; a tie is half right."""
     positive = np.asarray(positive, bool)
     positives, negatives = count(positive), count(~positive)
-    _, place, size = np.unique(np.asarray(scores, np.float64), return_inverse=True, return_counts=True)
-    mean_rank = np.cumsum(size) - (size - 1) / 2
-    excess = mean_rank[place][positive].sum() - positives * (positives + 1) / 2
+    excess = shared_ranks(scores)[positive].sum() - positives * (positives + 1) / 2
     return share(excess, positives * negatives)
 
 

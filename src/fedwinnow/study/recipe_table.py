@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedwinnow.errors import DataError
+from fedwinnow.metrics.defined import shared_ranks
 from fedwinnow.metrics.detection import pearson
 from fedwinnow.study.layout import Layout, uneven_settings
 from fedwinnow.study.plan import Plan
 from fedwinnow.study.recipes import Recipe, Scale
 from fedwinnow.study.records import Record, read_record
-from fedwinnow.study.statistics import Test, shared_ranks
+from fedwinnow.study.statistics import Test
 from fedwinnow.study.table import Column, Table, Wanted, build
 
 FITS = 1000  # mixtures per run where clients are told apart; the paper's 10,000 move the second decimal
