@@ -19,10 +19,10 @@ import numpy as np
 
 from benchmarks.audits import SCENES, experiment, flags, keep, parsed, spread
 from benchmarks.results import machine
-from fedwinnow.auditing.audit import DEFAULT_JUDGEMENT, DEFAULT_METHOD, DEFAULT_THRESHOLD, AuditSettings, judge
-from fedwinnow.auditing.training import Judged
+from fedwinnow.auditing.audit import DEFAULT_JUDGE, DEFAULT_METHOD, DEFAULT_THRESHOLD, AuditSettings, ask_judge
+from fedwinnow.auditing.judging_models import Judged
 from fedwinnow.data.arrays import from_arrays
-from fedwinnow.experiment.play import Manner
+from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.settings import Experiment
 
 FIGURES = ("labels", "wrong", "called", "precision", "recall")
@@ -35,7 +35,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--rates", nargs="+", type=float, default=[0.08, 0.4])
     parser.add_argument("--scenes", nargs="+", default=list(SCENES), choices=SCENES)
     parser.add_argument("--method", default=DEFAULT_METHOD)
-    parser.add_argument("--judgement", default=DEFAULT_JUDGEMENT)
+    parser.add_argument("--judge", default=DEFAULT_JUDGE)
     parser.add_argument("--threshold", type=float, default=DEFAULT_THRESHOLD)
     parser.add_argument("--nothing-wrong", action="store_true", help="1,000 rows without a wrong label instead")
     chosen = parsed(parser, words)
@@ -82,7 +82,7 @@ def without_errors(chosen: argparse.Namespace, name: str, strength: float, seed:
 def judged_by(chosen: argparse.Namespace, made: Experiment) -> Judged:
     """The audit itself, without its files."""
     with tempfile.TemporaryDirectory() as folder:
-        return judge(AuditSettings(made, chosen.judgement), Path(folder), Manner(checkpoint_every=1000), ())
+        return ask_judge(AuditSettings(made, chosen.judge), Path(folder), Execution(checkpoint_every=1000), ())
 
 
 def counted(chosen: argparse.Namespace, judged: Judged, wrong: np.ndarray, place: dict[str, Any]) -> dict[str, Any]:

@@ -20,14 +20,14 @@ import torch
 
 from benchmarks.audits import MOMENTUM, NOISES, SCENES, experiment, flags, keep, parsed, spread
 from benchmarks.results import machine
-from fedwinnow.auditing.audit import DEFAULT_JUDGEMENT, DEFAULT_METHOD
-from fedwinnow.auditing.training import find_judgement, prepare_audit, train_and_judge
-from fedwinnow.data.tensors import InputStep
+from fedwinnow.auditing.audit import DEFAULT_JUDGE, DEFAULT_METHOD
+from fedwinnow.auditing.judging_models import find_judge, prepare_audit, train_and_judge
+from fedwinnow.data.model_input import InputStep
 from fedwinnow.errors import missing_extra
-from fedwinnow.experiment.play import Manner
+from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.metrics.detection import auroc, average_precision
-from fedwinnow.models.choose import make_model
+from fedwinnow.models.make_model import make_model
 from fedwinnow.models.shape import Shape
 from fedwinnow.randomness import Floats, Integers, permutation
 
@@ -40,7 +40,7 @@ def main(words: list[str] | None = None) -> None:
     parser = flags("audit_compare", __doc__)
     parser.add_argument("--noise", default="uniform", help="uniform, pair, any noise spec, or `data` for human errors")
     parser.add_argument("--methods", nargs="+", default=[DEFAULT_METHOD, "fedavg", "winnow"])
-    parser.add_argument("--judgement", default=DEFAULT_JUDGEMENT)
+    parser.add_argument("--judge", default=DEFAULT_JUDGE)
     parser.add_argument(
         "--cleanlab-rates", nargs="*", type=float, default=[0.002, 0.005, 0.01, 0.03], help="none: leave cleanlab out"
     )
@@ -79,13 +79,13 @@ def check_cleanlab() -> None:
 def compare(chosen: argparse.Namespace, scene: str, seed: int) -> dict[str, dict[str, float]]:
     """Who finds how much on one scene; all have the same samples, labels and number of epochs."""
     noise = None if chosen.noise == "data" else NOISES.get(chosen.noise, chosen.noise)
-    judgement = find_judgement(chosen.judgement)
+    judge = find_judge(chosen.judge)
     named: dict[str, Floats] = {}
     for method in chosen.methods:
-        stage = prepare_audit(experiment(chosen, scene, noise, method, seed), judgement)
+        stage = prepare_audit(experiment(chosen, scene, noise, method, seed), judge)
         with tempfile.TemporaryDirectory() as folder:
-            judged = train_and_judge(stage, Path(folder), judgement, Manner(checkpoint_every=1000))
-        named[f"audit ({method}, {chosen.judgement})"] = judged.score
+            judged = train_and_judge(stage, Path(folder), judge, Execution(checkpoint_every=1000))
+        named[f"audit ({method}, {chosen.judge})"] = judged.score
     wrong = stage.scene.wrong
     assert wrong is not None
     if chosen.cleanlab_rates:

@@ -8,10 +8,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from fedwinnow.federation.flat import FlatModel
-from fedwinnow.models.choose import make_model
+from fedwinnow.experiment.run_folder import RunFolder
+from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.models.make_model import make_model
 from fedwinnow.models.shape import Shape
-from fedwinnow.store import RunFolder
 
 MODELS = (("mlp", Shape("images", (8, 8, 1), 10), 60), ("resnet18", Shape("images", (32, 32, 3), 10), 5))
 FACTS = {"costs": {}, "memory": {}, "vault": {}, "ledger": {}, "set_aside": {}}

@@ -15,10 +15,10 @@ import numpy as np
 
 from benchmarks.naive import Job, Naive
 from fedwinnow.data.dataset import Dataset
-from fedwinnow.experiment.play import Manner, Player, Watcher
+from fedwinnow.experiment.play import Execution, Player, Watcher
 from fedwinnow.experiment.prepare import prepare
+from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.store import RunFolder
 
 ENOUGH_ROUNDS = 10**6  # a benchmark stops by itself
 
@@ -36,7 +36,7 @@ class LastRow(Watcher):
 def player_of(experiment: Experiment, backend: str = "serial", *watchers: Watcher) -> Iterator[Player]:
     """A run that stands ready for its first round, in a folder that goes away."""
     with tempfile.TemporaryDirectory() as folder:
-        player = Player(prepare(experiment), RunFolder(Path(folder)), Manner(backend), watchers)
+        player = Player(prepare(experiment), RunFolder(Path(folder)), Execution(backend), watchers)
         try:
             player.restore()
             yield player

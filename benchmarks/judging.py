@@ -1,8 +1,8 @@
-"""Which judgement finds wrong labels best: every candidate on the same scenes, with AUROC and average precision.
+"""Which judge finds wrong labels best: every candidate on the same scenes, with AUROC and average precision.
 
     python -m benchmarks.judging [--train 3000] [--rounds 15] [--seeds 0 1 2] [--methods fedavg feddiv]
 
-Judgements that need the same training share it.
+Judges that need the same training share it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import numpy as np
 
 from benchmarks.audits import NOISES, SCENES, experiment, flags, keep, parsed
 from benchmarks.results import machine
-from fedwinnow.auditing.training import ask, find_judgement, parts_of, prepare_audit
-from fedwinnow.experiment.play import Manner, play_stage
+from fedwinnow.auditing.judging_models import ask, find_judge, parts_of, prepare_audit
+from fedwinnow.experiment.play import Execution, play_stage
+from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.judgement import Judgement
+from fedwinnow.federation.judge import Judge
 from fedwinnow.federation.method import Method
-from fedwinnow.federation.payload import Payload
+from fedwinnow.mathematics.payload import Payload
 from fedwinnow.metrics.detection import auroc, average_precision
-from fedwinnow.store import RunFolder
 
-JUDGEMENTS = (
+JUDGES = (
     "final:prior=false",
     "final",
     "mean:prior=false",
@@ -45,11 +45,11 @@ JUDGEMENTS = (
 
 
 @dataclass(frozen=True)
-class Several(Judgement):
-    """Judgements side by side in one training, each with its own part of what the site keeps."""
+class Several(Judge):
+    """Judges side by side in one training, each with its own part of what the site keeps."""
 
     name: ClassVar[str] = "several"
-    members: tuple[Judgement, ...] = field(default=(), kw_only=True)
+    members: tuple[Judge, ...] = field(default=(), kw_only=True)
 
     def observe(self, method: Method, client: Client, got: Payload, reply: Payload) -> None:
         everything, client.kept = client.kept, {}
@@ -63,7 +63,7 @@ class Several(Judgement):
         everything, replies = client.kept, {}
         for number, member in enumerate(self.members):
             client.kept = part(everything, number)
-            replies[str(number)] = member.judge(method, client, got)["score"]
+            replies[str(number)] = member.opinions(method, client, got)["score"]
         return replies
 
 
@@ -73,10 +73,10 @@ def part(everything: Payload, number: int) -> Payload:
 
 
 def main(words: list[str] | None = None) -> None:
-    """Measure and print a Markdown table: a row per judgement, a column per scene."""
+    """Measure and print a Markdown table: a row per judge, a column per scene."""
     parser = flags("judging", __doc__)
     parser.add_argument("--methods", nargs="+", default=["fedavg"])
-    parser.add_argument("--judgements", nargs="+", default=list(JUDGEMENTS))
+    parser.add_argument("--judges", nargs="+", default=list(JUDGES))
     parser.add_argument("--noises", nargs="+", default=list(NOISES), choices=NOISES)
     parser.add_argument("--scenes", nargs="+", default=list(SCENES), choices=SCENES)
     chosen = parsed(parser, words)
@@ -93,7 +93,7 @@ def main(words: list[str] | None = None) -> None:
                     sums[method, spec].append(pair)
                     print(f"<!-- {columns[-1]}: {method} {spec} {cells[method, spec][-1]} -->", flush=True)
     print("\nAUROC / average precision of wrong labels\n")
-    print("| method | judgement | " + " | ".join(columns) + " | mean |")
+    print("| method | judge | " + " | ".join(columns) + " | mean |")
     print("|---|---|" + "---:|" * (len(columns) + 1))
     for (method, spec), texts in cells.items():
         both = [mean(pair[side] for pair in sums[method, spec]) for side in (0, 1)]
@@ -101,26 +101,26 @@ def main(words: list[str] | None = None) -> None:
 
 
 def measure(chosen: argparse.Namespace, method: str, scene: str, noise: str) -> dict[str, tuple[float, float]]:
-    """All judgements on one kind of scene: means over seeds."""
-    found: dict[str, list[tuple[float, float]]] = {spec: [] for spec in chosen.judgements}
+    """All judges on one kind of scene: means over seeds."""
+    found: dict[str, list[tuple[float, float]]] = {spec: [] for spec in chosen.judges}
     for seed in chosen.seeds:
         groups: dict[tuple[bool, int], list[str]] = defaultdict(list)
-        for spec in chosen.judgements:
-            judgement = find_judgement(spec)
-            groups[judgement.prior, judgement.federations].append(spec)
+        for spec in chosen.judges:
+            judge = find_judge(spec)
+            groups[judge.prior, judge.federations].append(spec)
         for specs in groups.values():
             for spec, pair in trained_once(experiment(chosen, scene, NOISES[noise], method, seed), specs).items():
                 found[spec].append(pair)
-                known = {"data": chosen.data, "scene": scene, "noise": noise, "method": method, "judgement": spec}
+                known = {"data": chosen.data, "scene": scene, "noise": noise, "method": method, "judge": spec}
                 keep(chosen.csv, {**known, "seed": seed, "auroc": pair[0], "average_precision": pair[1]})
     return {spec: (mean(p[0] for p in pairs), mean(p[1] for p in pairs)) for spec, pairs in found.items()}
 
 
 def trained_once(training: Experiment, specs: list[str]) -> dict[str, tuple[float, float]]:
-    """Judgements that share a training, against the truth."""
-    members = tuple(find_judgement(spec) for spec in specs)
+    """Judges that share a training, against the truth."""
+    members = tuple(find_judge(spec) for spec in specs)
     stage = prepare_audit(training, members[0])
-    manner = Manner(checkpoint_every=1000, judgement=Several(members=members))
+    execution = Execution(checkpoint_every=1000, judge=Several(members=members))
     holdings, wrong = stage.scene.holdings, stage.scene.wrong
     assert wrong is not None
     scores = np.zeros((len(specs), len(wrong)))
@@ -128,8 +128,8 @@ def trained_once(training: Experiment, specs: list[str]) -> dict[str, tuple[floa
         for number, (half, judged) in enumerate(parts_of(stage, members[0])):
             place = RunFolder(Path(folder) / str(number))
             with place.locked():
-                play_stage(half, place, manner)
-                replies = ask(half, place, manner, judged)
+                play_stage(half, place, execution)
+                replies = ask(half, place, execution, judged)
             for site, reply in replies.items():
                 scores[:, holdings.of(site)] = [reply[str(member)].numpy() for member in range(len(specs))]
     return {

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING
 
 from benchmarks.results import paired
 from fedwinnow.backends.serial import Serial
+from fedwinnow.deployment.agreement import describe_run, hello_of
+from fedwinnow.deployment.flower_environment import prepare as keep_quiet
+from fedwinnow.deployment.keys import ServerFiles, make_certificates
 from fedwinnow.errors import RunError, missing_extra
 from fedwinnow.experiment.prepare import prepare, setup_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Host, Task
 from fedwinnow.federation.memory import Memory
-from fedwinnow.network.agreement import describe_run, hello_of
-from fedwinnow.network.keys import ServerFiles, make_certificates
-from fedwinnow.network.quiet import prepare as keep_quiet
 from fedwinnow.scene.scene import Scene
 
 if TYPE_CHECKING:
-    from fedwinnow.backends.flower import Flower
+    from fedwinnow.deployment.flower_backend import Flower
 
 MODELS = {"0.1 M": "mlp:hidden=280,layers=2", "11 M": "mlp:hidden=3280,layers=2"}
 
@@ -97,9 +97,9 @@ def measured(name: str, size: Size, folder: Path) -> str:
 @contextlib.contextmanager
 def reached(experiment: Experiment, names: tuple[str, ...], folder: Path) -> Iterator[Flower]:
     """A backend whose clients are in other processes."""
-    from fedwinnow.backends.flower import Flower
-    from fedwinnow.backends.flower_link import Link
-    from fedwinnow.backends.flower_run import Terms, gather, other_scene
+    from fedwinnow.deployment.flower_backend import Flower
+    from fedwinnow.deployment.flower_link import Link
+    from fedwinnow.deployment.flower_run import Terms, gather, other_scene
 
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -128,7 +128,7 @@ def reached(experiment: Experiment, names: tuple[str, ...], folder: Path) -> Ite
 
 def packing_of(backend: Flower, size: Size) -> float:
     """Seconds for the tensors of one exchange: packed once for everybody, unpacked and packed at every site."""
-    from fedwinnow.backends.flower_records import from_records, to_records
+    from fedwinnow.deployment.flower_records import from_records, to_records
 
     weights, seconds = backend.host.model.payload(), []
     for _ in range(size.turns):
@@ -143,8 +143,8 @@ def packing_of(backend: Flower, size: Size) -> float:
 
 def empty_message(backend: Flower, turns: int) -> float:
     """Seconds for a question without tensors to every site."""
-    from fedwinnow.backends.flower import Letter, exchange
-    from fedwinnow.backends.flower_records import to_records
+    from fedwinnow.deployment.flower_backend import Letter, exchange
+    from fedwinnow.deployment.flower_records import to_records
 
     seconds = []
     for _ in range(turns):

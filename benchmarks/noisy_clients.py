@@ -13,9 +13,9 @@ import argparse
 import torch
 from torch import Tensor
 
+from fedwinnow.mathematics.noisy_clients import noisy_set, prepared
 from fedwinnow.methods.fednoro import FedNoRo
 from fedwinnow.options import filled
-from fedwinnow.parts.noisy_clients import noisy_set, prepared
 
 WAYS = {
     "`preset=paper`": FedNoRo(),

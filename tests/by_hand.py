@@ -10,15 +10,15 @@ import torch
 
 from fedwinnow import catalogue
 from fedwinnow.data.dataset import Resident
-from fedwinnow.data.tensors import InputStep
+from fedwinnow.data.model_input import InputStep
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.server import Server
-from fedwinnow.federation.training import Training
-from fedwinnow.models.choose import make_model
+from fedwinnow.federation.training_settings import Training
+from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.optimizers import Optimizer
+from fedwinnow.models.make_model import make_model
 from fedwinnow.models.shape import Shape
-from fedwinnow.parts.optimizers import Optimizer
 
 
 def one_client(

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fedwinnow.auditing.reviewing.desk import Desk
+from fedwinnow.auditing.reviewing.review_queue import ReviewQueue
 from fedwinnow.cli import main
-from fedwinnow.report.html import report_of
+from fedwinnow.experiment.report.run_report import report_of
 
 OLD = Path(__file__).parent / "old"
 STRANGE: tuple[Any, ...] = (None, True, -1, 1e300, "x", "", [], {}, [[]], {"x": None}, "\ud800", 10**30)
@@ -45,7 +45,7 @@ def review(folder: str) -> tuple[int, str]:
     from fedwinnow.errors import FedwinnowError
 
     try:
-        desk = Desk(Path(folder), "anna")
+        desk = ReviewQueue(Path(folder), "anna")
         json.dumps(desk.state())
         for name in list(desk.rows)[:3]:
             desk.sample(name)

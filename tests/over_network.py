@@ -15,9 +15,9 @@ from typing import Any
 
 from torch import Tensor
 
-from fedwinnow.backends.crew import spawning
-from fedwinnow.federation.payload import Payload
-from fedwinnow.network.site import Letter, Site
+from fedwinnow.backends.worker_pool import spawning
+from fedwinnow.deployment.site import Letter, Site
+from fedwinnow.mathematics.payload import Payload
 
 SECONDS = 900.0  # nothing may take longer, or it hangs
 LOOK = 0.05
@@ -26,9 +26,9 @@ LOOK = 0.05
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        "fedwinnow.backends.flower_link",
-        "fedwinnow.backends.flower_visit",
-        "fedwinnow.backends.flower_run",
+        "fedwinnow.deployment.flower_link",
+        "fedwinnow.deployment.flower_visit",
+        "fedwinnow.deployment.flower_run",
         "tyro",
         "rich.progress",
         "catalogues_read",
@@ -74,7 +74,7 @@ def cheat(how: str, folder: Path) -> None:
 
 def dishonest(how: str, folder: Path) -> Callable[[Site, dict[str, Any], Payload], Letter]:
     """How a site answers that sends other weights than it has found, dies sending them, is slow, or claims too much."""
-    from fedwinnow.backends import flower_visit
+    from fedwinnow.deployment import flower_visit
 
     honest, hellos = Site.answer, list[str]()
 
@@ -108,28 +108,28 @@ def die(objects: dict[str, Any], folder: Path) -> None:
 
 def own_clock(folder: Path) -> None:
     """A coordinator whose time stands still until the test moves it; it writes down whose answers it has."""
-    from fedwinnow.backends import flower
+    from fedwinnow.deployment import flower_backend
 
     def monotonic() -> float:
         path = folder / "clock"
         return float(path.read_text()) if path.exists() else 0.0
 
-    usual = flower.answer_of
+    usual = flower_backend.answer_of
 
     def answer_of(client: int, outcome: Any) -> Any:
         with (folder / "received").open("a") as stream:
             stream.write(f"{client}\n")
         return usual(client, outcome)
 
-    flower.time = SimpleNamespace(monotonic=monotonic, sleep=time.sleep)  # type: ignore[assignment]
-    flower.answer_of = answer_of
+    flower_backend.time = SimpleNamespace(monotonic=monotonic, sleep=time.sleep)  # type: ignore[assignment]
+    flower_backend.answer_of = answer_of
 
 
 def give_up_when_told(folder: Path) -> None:
     """A coordinator that waits for the rest of a message until it is known that it will never come."""
     from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError
 
-    from fedwinnow.backends import flower_link
+    from fedwinnow.deployment import flower_link
 
     usual = flower_link.pull_objects
 

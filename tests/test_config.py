@@ -9,7 +9,7 @@ import pytest
 
 from fedwinnow.cli import parse
 from fedwinnow.commands.run import Run
-from fedwinnow.commands.scene import Make, Show
+from fedwinnow.commands.scene import SceneMake, SceneShow
 from fedwinnow.config import read_config
 from fedwinnow.errors import DataError, UsageError
 
@@ -48,8 +48,8 @@ def file(tmp_path):
 
 
 def test_every_field_from_a_file(file):
-    command = parse(Make, "scene make", ["--config", str(path := file(WHOLE))])
-    assert command == Make(
+    command = parse(SceneMake, "scene make", ["--config", str(path := file(WHOLE))])
+    assert command == SceneMake(
         data="digits:train=100",
         clients=7,
         seed=3,
@@ -64,30 +64,30 @@ def test_every_field_from_a_file(file):
 def test_flags_win_wherever_they_stand(file):
     path = file(WHOLE)
     for flags in (["--config", str(path), "--clients", "9"], ["--clients", "9", f"--config={path}"]):
-        command = parse(Make, "scene make", flags)
-        assert isinstance(command, Make)
+        command = parse(SceneMake, "scene make", flags)
+        assert isinstance(command, SceneMake)
         assert command.clients == 9
         assert command.seed == 3
 
 
 def test_a_flag_may_replace_a_whole_table(file):
-    command = parse(Make, "scene make", ["--config", str(file(WHOLE)), "--partition", "shards", "--noise", "none"])
-    assert isinstance(command, Make)
+    command = parse(SceneMake, "scene make", ["--config", str(file(WHOLE)), "--partition", "shards", "--noise", "none"])
+    assert isinstance(command, SceneMake)
     assert (command.partition, command.noise) == ("shards", "none")
 
 
 def test_without_a_file_the_defaults_hold():
-    assert parse(Make, "scene make", []) == Make()
+    assert parse(SceneMake, "scene make", []) == SceneMake()
 
 
 def test_a_table_and_a_text_are_the_same(file):
-    assert read_config(file('partition = "shards:per_client=3"'), Make) == read_config(
-        file('[partition]\nkind = "shards"\nper-client = 3'), Make
+    assert read_config(file('partition = "shards:per_client=3"'), SceneMake) == read_config(
+        file('[partition]\nkind = "shards"\nper-client = 3'), SceneMake
     )
 
 
 def test_values_with_commas_survive(file):
-    found = read_config(file('[data]\nkind = "csv"\npath = "a, b.csv"\nlabel = "y"'), Make)
+    found = read_config(file('[data]\nkind = "csv"\npath = "a, b.csv"\nlabel = "y"'), SceneMake)
     assert found == {"data": 'csv:path="a, b.csv",label=y'}
 
 
@@ -112,35 +112,35 @@ def test_values_with_commas_survive(file):
 )
 def test_a_wrong_value_names_file_and_key(file, text, message):
     with pytest.raises(UsageError, match=message) as caught:
-        read_config(file(text), Make)
+        read_config(file(text), SceneMake)
     assert "file.toml" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["=", "a = ", "[a", "a = 1\na = 2", "a = 1" + "0" * 5000, "x = " + "[" * 3000])
 def test_what_is_not_toml_is_a_data_problem(file, text):
     with pytest.raises(DataError, match=r"file\.toml: not valid TOML"):
-        read_config(file(text), Make)
+        read_config(file(text), SceneMake)
 
 
 def test_bytes_that_are_no_text(tmp_path):
     (tmp_path / "file.toml").write_bytes(b"data = '\xff\xfe'")
     with pytest.raises(DataError, match="not valid TOML"):
-        read_config(tmp_path / "file.toml", Make)
+        read_config(tmp_path / "file.toml", SceneMake)
 
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(UsageError, match=r"none\.toml: cannot be read"):
-        read_config(tmp_path / "none.toml", Make)
+        read_config(tmp_path / "none.toml", SceneMake)
 
 
 def test_two_files_are_one_too_many():
     with pytest.raises(UsageError, match="twice"):
-        parse(Make, "scene make", ["--config", "a", "--config=b"])
+        parse(SceneMake, "scene make", ["--config", "a", "--config=b"])
 
 
 def test_a_command_without_a_config_has_no_such_flag():
     with pytest.raises(UsageError, match="unknown flag '--config'"):
-        parse(Show, "scene show", ["--config", "a"])
+        parse(SceneShow, "scene show", ["--config", "a"])
 
 
 @pytest.mark.parametrize(

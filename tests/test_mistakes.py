@@ -164,7 +164,7 @@ audit {TABLE} --clients 0 --out new | 2 | --clients 0 ... 1 or more
 {SITES} --clients 3 | 2 | --site and --clients exclude each other
 {SITES} --threshold 2 | 2 | --threshold 2.0 ... at most 1
 {SITES} --expected-false-alarms 0.1 | 2 | withdrawn ... Use --threshold
-{SITES} --judgement finall | 2 | Did you mean 'final'?
+{SITES} --judge finall | 2 | Did you mean 'final'?
 audit {TABLE} --run run | 2 | --data and --run exclude each other
 audit --run mine | 3 | not a run folder
 audit --run run --batch-size 8 | 2 | --batch-size was given with --run

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 import fedwinnow
-from fedwinnow.api import default_folder
-from fedwinnow.auditing.python import TRAINING
-from fedwinnow.auditing.start import settings_for
+from fedwinnow.auditing.audit_from_python import TRAINING
+from fedwinnow.auditing.audit_request import settings_for
 from fedwinnow.cli import main
 from fedwinnow.commands.audit import Audit
 from fedwinnow.commands.run import Run
 from fedwinnow.commands.sweep import Sweep
-from fedwinnow.commands.table import Table
+from fedwinnow.commands.table import TableOfRuns
 from fedwinnow.errors import UsageError
+from fedwinnow.experiment.run_settings import default_folder
 from fedwinnow.experiment.settings import Experiment, Settings
 from fedwinnow.flags import flags_of
 
@@ -51,7 +51,7 @@ PARTITION = inspect.signature(settings_for).parameters["partition"].default  # N
 FRONTS = {
     "run": (Run, fedwinnow.run, SETTINGS),
     "sweep": (Sweep, fedwinnow.sweep, SETTINGS),
-    "table": (Table, fedwinnow.table, {}),
+    "table": (TableOfRuns, fedwinnow.table, {}),
     "audit": (Audit, fedwinnow.audit, {**SETTINGS, **TRAINING, "partition": PARTITION}),
 }
 
@@ -192,7 +192,7 @@ def test_a_type_checker_sees_the_types(tmp_path: Path) -> None:
     assert 'Revealed type is "fedwinnow.experiment.result.Result"' in said, said + checked.stderr
     assert 'Revealed type is "fedwinnow.study.table.Table"' in said
     assert 'Revealed type is "fedwinnow.study.sweep.Swept"' in said
-    assert 'Revealed type is "fedwinnow.auditing.python.AuditResult"' in said
+    assert 'Revealed type is "fedwinnow.auditing.audit_from_python.AuditResult"' in said
     assert 'Unexpected keyword argument "rouds"' in said
     assert 'Unexpected keyword argument "treshold"' in said
     assert 'Argument "rounds" to "run" has incompatible type "str"' in said

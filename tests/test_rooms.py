@@ -1,36 +1,70 @@
-"""The rooms of the house: imports go one way, from upper rooms to lower ones, and the design page shows how."""
+"""The folders are the architecture: a folder uses folders above it, and the design page shows how."""
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "fedwinnow"
 TOOL = runpy.run_path(str(ROOT / "tools" / "draw_rooms.py"))
-ROOMS, GRAPH = list(TOOL["ROOMS"]), TOOL["modules"]()
+FOLDERS, GRAPH, folder_of = list(TOOL["FOLDERS"]), TOOL["modules"](), TOOL["folder_of"]
 
 # A class that offers `save` or `str` and leaves the writing to a file that knows the class; imported when called.
-BACK = {("scene/scene", "scene/files"), ("study/table", "study/writers")}
+BACK = {("scene/scene", "scene/scene_files"), ("study/table", "study/table_writers")}
 
 
-def room(name: str) -> str:
-    return str(TOOL["room_of"](name, GRAPH))
+def test_the_folders_are_those_of_the_list() -> None:
+    there = {folder_of(name) for name in GRAPH}
+    assert there == set(FOLDERS), "add a new folder to FOLDERS in tools/draw_rooms.py, below those it uses"
 
 
-def test_every_module_has_a_room() -> None:
-    homeless = {name for name in GRAPH if room(name) not in ROOMS}
-    assert homeless == set(), "add the room to ROOMS in tools/draw_rooms.py, above those it uses"
-
-
-def test_a_room_uses_only_rooms_below_it() -> None:
-    upward = [
-        f"{name} ({room(name)}) imports {used} ({room(used)})"
+def test_a_folder_uses_only_folders_above_it() -> None:
+    wrong = [
+        f"{name} imports {used}"
         for name, all_used in GRAPH.items()
         for used in sorted(all_used)
-        if ROOMS.index(room(used)) > ROOMS.index(room(name))
+        if FOLDERS.index(folder_of(used)) > FOLDERS.index(folder_of(name))
     ]
-    assert upward == []
+    assert wrong == []
+
+
+def test_only_deployment_imports_flower() -> None:
+    users = {
+        folder_of(path.relative_to(SOURCE).with_suffix("").as_posix())
+        for path in SOURCE.rglob("*.py")
+        if re.search(r"^\s*(from|import) flwr\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert users == {"deployment"}
+
+
+def test_what_is_private_in_flower_stands_in_one_file() -> None:
+    """flwr.app, flwr.clientapp and flwr.serverapp are public; the rest may change with any version."""
+    public = r"^\s*(?:from|import) flwr\.(?!app\b(?!\.)|clientapp\b(?!\.)|serverapp\b(?!\.))"
+    users = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if re.search(public, path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert users == {"deployment/flower_private.py"}
+
+
+def test_two_modules_share_a_name_only_where_one_is_a_commands_file() -> None:
+    names = Counter(name.rpartition("/")[2] for name in GRAPH if not name.startswith("commands/"))
+    assert [name for name, count in names.items() if count > 1 and name != "__init__"] == []
+
+
+def test_public_class_names_are_unique() -> None:
+    names = Counter(
+        node.name
+        for path in SOURCE.rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_no_module_imports_itself_by_a_detour() -> None:
@@ -44,7 +78,7 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 def test_the_truth_is_out_of_reach_where_methods_are_written() -> None:
     """What a method may import cannot lead to a scene, which knows the truth."""
     for name, used in GRAPH.items():
-        if room(name) in ("payload", "parts", "federation", "steps", "methods"):
+        if folder_of(name) in ("mathematics", "federation", "steps", "methods"):
             assert "scene/scene" not in used, name
             assert not any(one.startswith(("experiment/", "auditing/")) for one in used), name
 
@@ -52,10 +86,8 @@ def test_the_truth_is_out_of_reach_where_methods_are_written() -> None:
 def test_the_graph_is_read_and_not_empty() -> None:
     """Guards the tests above: a known import of each kind is seen."""
     assert "federation/host" in GRAPH["federation/rounds"]  # at the top of a file
-    assert "parts/wrong_by_loss" in GRAPH["federation/method"]  # in a function
-    assert "federation/payload" in GRAPH["parts/aggregators"]  # for types alone
-    assert room("parts/losses") == "parts"
-    assert room("parts/history") == "steps"
+    assert "mathematics/wrong_by_loss" in GRAPH["federation/method"]  # in a function
+    assert "mathematics/payload" in GRAPH["mathematics/aggregators"]  # for types alone
 
 
 def test_the_design_page_shows_the_graph() -> None:

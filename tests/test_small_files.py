@@ -11,8 +11,8 @@ import pytest
 from damaging import OLD
 from fedwinnow import atomic
 from fedwinnow.auditing.decisions import check_reviewer
-from fedwinnow.auditing.reviewing.desk import Desk
-from fedwinnow.auditing.reviewing.server import as_json
+from fedwinnow.auditing.reviewing.review_queue import ReviewQueue
+from fedwinnow.auditing.reviewing.review_server import as_json
 from fedwinnow.data import archives
 from fedwinnow.data.archives import read_npz
 from fedwinnow.errors import DataError, UsageError
@@ -68,7 +68,7 @@ def test_what_a_killed_review_left_is_swept_and_nothing_else(tmp_path):
     ]
     for path in (left, *others):
         path.write_text("half")
-    Desk(tmp_path, "anna")
+    ReviewQueue(tmp_path, "anna")
     assert not left.exists()
     assert all(path.exists() for path in others)
 

@@ -11,13 +11,13 @@ import pytest
 
 from damaging import FINISHED, OLD, SWEEP, UNFINISHED, report, review, spoken
 from fedwinnow.data.load import load
+from fedwinnow.deployment.real_sites import real_stage, task_data
 from fedwinnow.errors import DataError
-from fedwinnow.experiment.play import Manner
+from fedwinnow.experiment.play import Execution
+from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import config_of
-from fedwinnow.formats import FORMAT
-from fedwinnow.network.real_sites import real_stage, task_data
-from fedwinnow.store import RunFolder
+from fedwinnow.folder_format import FORMAT
 
 PATIENTS = "--data csv:path=patients.csv,label=diagnosis,id=patient"
 JOIN = (
@@ -127,7 +127,7 @@ def test_a_folder_of_a_newer_version_is_refused(name, home):
 def test_serve_resume(home):
     """Without a network: the folder is looked at before the first site is asked, and compared when all have come."""
     pytest.importorskip("flwr")
-    from fedwinnow.backends.flower_run import Terms, coordinate
+    from fedwinnow.deployment.flower_run import Terms, coordinate
 
     spec = "csv:path=own.csv,label=diagnosis,id=patient,schema=schema.json"
     settings = {"model": "mlp:hidden=4", "method": "fedfixer", "rounds": 3, "epochs": 1, "participation": 1.0}
@@ -136,7 +136,7 @@ def test_serve_resume(home):
     RunFolder(home / "coordinator").check(config_of(stage), stage.scene.hash, resume=True)
     make_newer(home / "coordinator")
     with pytest.raises(DataError, match="made by a newer fedwinnow"):
-        coordinate(None, experiment, home / "coordinator", Manner(resume=True), Terms(2, 1, 1, print, {}.get))
+        coordinate(None, experiment, home / "coordinator", Execution(resume=True), Terms(2, 1, 1, print, {}.get))
 
 
 def test_an_old_run_that_goes_on_becomes_a_new_one(home):

@@ -16,9 +16,9 @@ from typing import Any
 
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.flags import with_values
-from fedwinnow.source import source_in
-from fedwinnow.study.plan import read_book
-from fedwinnow.study.records import read_identity
+from fedwinnow.package_hash import source_in
+from fedwinnow.study.run_records import read_identity
+from fedwinnow.study.sweep_plan import read_book
 
 COLUMNS = (
     "scene",

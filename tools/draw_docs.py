@@ -6,8 +6,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from fedwinnow.figures.scene import draw_bubbles, draw_rates, draw_transitions
 from fedwinnow.scene.scene import Scene
+from fedwinnow.study.figures.scene_pictures import draw_bubbles, draw_rates, draw_transitions
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 

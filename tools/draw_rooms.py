@@ -1,7 +1,7 @@
-"""Write the table of the rooms in docs/design.md again: `python tools/draw_rooms.py`.
+"""Write the table of the folders in docs/design.md again: `python tools/draw_rooms.py`.
 
-The arrows are read from the import statements of the source text; nothing is imported. A room may use those that stand
-before it in ROOMS, and no other.
+The arrows are read from the import statements of the source text; nothing is imported. A folder may use those that
+stand before it in FOLDERS, and no other. Files beside the folders are the ground, except the doors, which users open.
 """
 
 from __future__ import annotations
@@ -16,50 +16,28 @@ SOURCE = ROOT / "src" / "fedwinnow"
 PAGE = ROOT / "docs" / "design.md"
 MARKED = re.compile(r"(<!-- generated: rooms -->\n).*?(<!-- end -->)", re.DOTALL)
 
-# From the ground up: a room, and what is in it.
-ROOMS = {
-    "ground": "errors, options, the catalogue, randomness, writing files whole, tables in the terminal",
-    "data": "where samples come from",
+GROUND, DOORS = "files beside the folders", "doors"
+
+# From the ground up: a folder, and what is in it.
+FOLDERS = {
+    GROUND: "the ground: errors, options, the catalogue, randomness, writing files whole, tables in the terminal",
+    "data": "where samples come from: files, tables, images, published sets",
     "models": "the models, and yours",
     "scene": "who holds what, and which labels are wrong",
-    "payload": "what travels: a flat dictionary of tensors",
-    "parts": "mathematics: losses, optimisers, aggregators, mixtures, views",
+    "mathematics": "what knows no client: payloads, losses, optimisers, aggregators, mixtures, views",
     "metrics": "scores, as functions of numbers",
     "federation": "client, server, host, the contract of a method, the only loop, the ledger",
-    "steps": "parts that work on a client: what several methods do on site",
+    "steps": "what several methods do on a client or in a round",
     "methods": "one paper, one file",
-    "backends": "where clients run",
-    "store": "the run folder",
-    "report": "the page of a run",
-    "experiment": "from settings to the run folder, and the evaluation side of the wall",
-    "trackers": "who else is told",
-    "api": "`fedwinnow.run`",
-    "study": "sweeps and tables",
-    "figures": "pictures",
-    "auditing": "the label audit",
-    "network": "sites on machines of their own",
-    "flower": "the backend that reaches them",
-    "commands": "what the command line can do",
-    "doors": "`fedwinnow`, `import fedwinnow`, `fedwinnow.testing`",
+    "backends": "where clients run on this machine",
+    "experiment": "from settings to the run folder, the evaluation side of the wall, the report, trackers",
+    "study": "sweeps, tables, tests, recipes, figures",
+    "auditing": "the label audit: judges, report, review, corrected labels",
+    "deployment": "sites on machines of their own, reached through Flower",
+    "commands": "one file per command",
+    DOORS: "`cli.py`, `api.py` and `testing.py`: `fedwinnow`, `import fedwinnow`, `fedwinnow.testing`",
 }
-GROUND = {
-    "atomic",
-    "catalogue",
-    "config",
-    "device",
-    "errors",
-    "flags",
-    "formats",
-    "heap",
-    "options",
-    "randomness",
-    "reach",
-    "reading",
-    "source",
-    "terminal",
-    "version",
-}
-DOORS = {"__init__", "__main__", "cli", "testing", "backends/flower_app"}
+DOOR_FILES = {"__init__", "__main__", "api", "cli", "testing"}
 
 
 def module_name(path: Path) -> str:
@@ -85,46 +63,31 @@ def modules() -> dict[str, set[str]]:
     return {name: set(imports(path, paths.keys())) - {name} for name, path in paths.items()}
 
 
-def room_of(name: str, graph: dict[str, set[str]]) -> str:
-    """The room of a module. Two folders have two shelves: `parts`, by whether it knows a client, and `backends`."""
-    if name in DOORS:
-        return "doors"
-    if name in GROUND:
-        return "ground"
-    if name == "federation/payload":
-        return "payload"
-    if name.startswith("backends/flower"):
-        return "flower"
-    if name.startswith("parts/") and knows_clients(name, graph):
-        return "steps"
-    return name.partition("/")[0]
-
-
-def knows_clients(name: str, graph: dict[str, set[str]]) -> bool:
-    """Whether a part uses the federation, by itself or through another part."""
-    used = graph[name] - {"federation/payload"}
-    return any(
-        one.startswith("federation/") or (one.startswith("parts/") and knows_clients(one, graph)) for one in used
-    )
+def folder_of(name: str) -> str:
+    """The folder that a module lies in; a file beside the folders is a door or belongs to the ground."""
+    folder, slash, _ = name.partition("/")
+    if slash:
+        return folder
+    return DOORS if name in DOOR_FILES else GROUND
 
 
 def arrows(graph: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Every room with the rooms it uses."""
+    """Every folder with the folders it uses."""
     found: dict[str, set[str]] = {}
     for name, used in graph.items():
-        room = room_of(name, graph)
-        found.setdefault(room, set()).update({room_of(one, graph) for one in used} - {room})
+        folder = folder_of(name)
+        found.setdefault(folder, set()).update({folder_of(one) for one in used} - {folder})
     return found
 
 
 def table() -> str:
-    """The rooms that exist, from the ground up; the ground is used by all and not named again."""
-    found, order = arrows(modules()), list(ROOMS)
-    lines = ["| room | what is in it | uses |\n", "| --- | --- | --- |\n"]
-    for room in order:
-        if room in found:
-            used = ", ".join(sorted(found[room] - {"ground"}, key=order.index)) or "-"
-            lines.append(f"| {room} | {ROOMS[room]} | {used} |\n")
+    """The folders from the ground up; the ground is used by all and not named again."""
+    found, order = arrows(modules()), list(FOLDERS)
+    lines = ["| folder | what is in it | uses |\n", "| --- | --- | --- |\n"]
+    for folder in order:
+        used = ", ".join(sorted(found[folder] - {GROUND}, key=order.index)) or "-"
+        shown = f"`{folder}/`" if folder not in (GROUND, DOORS) else folder
+        lines.append(f"| {shown} | {FOLDERS[folder]} | {used} |\n")
     return "".join(lines)
 
 

@@ -8,29 +8,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fedwinnow.old_names import find_old_modules
 from fedwinnow.version import __version__
 
 if TYPE_CHECKING:
     from fedwinnow.api import run
-    from fedwinnow.auditing.python import audit
+    from fedwinnow.auditing.audit_from_python import audit
     from fedwinnow.experiment.result import Result
     from fedwinnow.experiment.settings import Experiment
     from fedwinnow.federation.method import Method
     from fedwinnow.scene.scene import Scene
-    from fedwinnow.study.front import sweep, table
+    from fedwinnow.study.study_from_python import sweep, table
 
 __all__ = ["Experiment", "Method", "Result", "Scene", "__version__", "audit", "run", "sweep", "table"]
 
 _HOMES = {
     "run": "fedwinnow.api",
-    "audit": "fedwinnow.auditing.python",
+    "audit": "fedwinnow.auditing.audit_from_python",
     "Experiment": "fedwinnow.experiment.settings",
     "Result": "fedwinnow.experiment.result",
     "Method": "fedwinnow.federation.method",
     "Scene": "fedwinnow.scene.scene",
-    "sweep": "fedwinnow.study.front",
-    "table": "fedwinnow.study.front",
+    "sweep": "fedwinnow.study.study_from_python",
+    "table": "fedwinnow.study.study_from_python",
 }
+
+find_old_modules()
 
 
 def __getattr__(name: str) -> Any:

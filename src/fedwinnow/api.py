@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Unpack
 
 from fedwinnow.experiment.identity import redo_of
-from fedwinnow.experiment.play import Manner, Watcher, play
+from fedwinnow.experiment.play import Execution, Watcher, play
 from fedwinnow.experiment.result import Result
-from fedwinnow.experiment.settings import Experiment, Settings, experiment_of
+from fedwinnow.experiment.run_settings import default_folder
+from fedwinnow.experiment.settings import Settings, experiment_of
+from fedwinnow.experiment.trackers.tracker import make_trackers
 from fedwinnow.federation.rounds import Faults
-from fedwinnow.trackers.tracker import make_trackers
 
 
 def run(
@@ -89,14 +89,6 @@ def run(
     experiment = experiment_of(settings)
     folder = Path(out) if out is not None else default_folder(experiment)
     faults = Faults(on_client_error, quorum)
-    manner = Manner(backend, device, resume, checkpoint_every, faults, redo=redo_of(redo))
-    play(experiment, folder, manner, (*watchers, *make_trackers(track, folder)))
+    execution = Execution(backend, device, resume, checkpoint_every, faults, redo=redo_of(redo))
+    play(experiment, folder, execution, (*watchers, *make_trackers(track, folder)))
     return Result(folder)
-
-
-def default_folder(experiment: Experiment) -> Path:
-    """runs/<method>-<data>-<seed>, with the folder of a saved scene in the place of the data."""
-    scene, data = experiment.scene, getattr(experiment.data, "name", experiment.data)
-    parts = (str(experiment.method), str(data) if scene is None else Path(scene).absolute().name)
-    words = [re.sub(r"[^A-Za-z0-9]+", "-", part).strip("-") for part in parts]
-    return Path("runs") / "-".join([*words, str(experiment.seed)])

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from fedwinnow.errors import UsageError, unknown
+from fedwinnow.old_names import GROUPS, warn_of_old_name
 from fedwinnow.options import Part, build, parse_spec
-from fedwinnow.reach import said_in_text, unused
+from fedwinnow.used_options import said_in_text, unused
 
 ROOT = Path(__file__).parent
 
@@ -26,14 +27,14 @@ ROOT = Path(__file__).parent
 FAMILIES = {
     "data": ("data source", "data/sources", "fedwinnow.data"),
     "partitions": ("partition", "scene/partitions", "fedwinnow.partitions"),
-    "noises": ("noise", "scene/rates", "fedwinnow.noises"),
+    "noises": ("noise", "scene/noises", "fedwinnow.noises"),
     "flips": ("flip", "scene/flips", "fedwinnow.flips"),
     "models": ("model", "models", "fedwinnow.models"),
     "methods": ("method", "methods", "fedwinnow.methods"),
-    "losses": ("loss", "parts/losses.py", "fedwinnow.losses"),
-    "aggregators": ("aggregator", "parts/aggregators.py", "fedwinnow.aggregators"),
-    "optimizers": ("optimizer", "parts/optimizers.py", "fedwinnow.optimizers"),
-    "judgements": ("judgement", "auditing/judgements.py", "fedwinnow.judgements"),
+    "losses": ("loss", "mathematics/losses.py", "fedwinnow.losses"),
+    "aggregators": ("aggregator", "mathematics/aggregators.py", "fedwinnow.aggregators"),
+    "optimizers": ("optimizer", "mathematics/optimizers.py", "fedwinnow.optimizers"),
+    "judges": ("judge", "auditing/judges.py", "fedwinnow.judges"),
 }
 
 # family -> the file of its base class, where that class has options which every member inherits
@@ -42,7 +43,7 @@ BASES = {
     "partitions": "scene/partition.py",
     "noises": "scene/noise.py",
     "methods": "federation/method.py",
-    "judgements": "federation/judgement.py",
+    "judges": "federation/judge.py",
 }
 
 DESCRIBED = ("symbol", "source", "presets")  # what the catalogue shows of an option besides default and sentence
@@ -85,7 +86,11 @@ def entries(family: str) -> dict[str, Entry]:
     """All parts of a family by name, ours and those of installed third parties."""
     group = FAMILIES[family][2]
     found = {entry.name: entry for entry in read_files(family, own_files(family))}
-    for point in entry_points(group=group):
+    points = list(entry_points(group=group))
+    for point in entry_points(group=GROUPS[group]) if group in GROUPS else ():
+        warn_of_old_name(f"the entry point group {GROUPS[group]}", group)
+        points.append(point)
+    for point in points:
         found.setdefault(point.name, from_entry_point(family, point))
     return dict(sorted(found.items()))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import io
 import json
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, UsageError, memory_in_words, unknown
+from fedwinnow.old_names import new_command, new_flags
 from fedwinnow.version import __version__
 
 # command -> (module and class, one line for the overview). The modules are imported only when needed.
@@ -28,38 +30,44 @@ COMMANDS = {
         "fedwinnow.commands.apply:Apply",
         "corrected labels out, in the format of the data; --undo takes it back",
     ),
-    "scene make": ("fedwinnow.commands.scene:Make", "who holds what and which labels are wrong, frozen and hashed"),
-    "scene show": ("fedwinnow.commands.scene:Show", "a scene in the terminal: class map and rates"),
-    "scene draw": ("fedwinnow.commands.scene:Draw", "a scene as pictures: bubbles, transitions, rates"),
-    "scene export": ("fedwinnow.commands.scene:Export", "arrays `client` and `given` for other programs"),
-    "scene import": ("fedwinnow.commands.scene:Import", "a scene that was made elsewhere"),
-    "paper list": ("fedwinnow.commands.paper:List", "the papers' tables as recipes, by name"),
-    "paper run": ("fedwinnow.commands.paper:Run", "make a paper's table again, in full or as a miniature"),
-    "paper table": ("fedwinnow.commands.paper:Table", "a paper's table from its runs, the paper's numbers beside ours"),
+    "scene make": (
+        "fedwinnow.commands.scene:SceneMake",
+        "who holds what and which labels are wrong, frozen and hashed",
+    ),
+    "scene show": ("fedwinnow.commands.scene:SceneShow", "a scene in the terminal: class map and rates"),
+    "scene draw": ("fedwinnow.commands.scene:SceneDraw", "a scene as pictures: bubbles, transitions, rates"),
+    "scene export": ("fedwinnow.commands.scene:SceneExport", "arrays `client` and `given` for other programs"),
+    "scene import": ("fedwinnow.commands.scene:SceneImport", "a scene that was made elsewhere"),
+    "paper list": ("fedwinnow.commands.paper:PaperList", "the papers' tables as recipes, by name"),
+    "paper run": ("fedwinnow.commands.paper:PaperRun", "make a paper's table again, in full or as a miniature"),
+    "paper table": (
+        "fedwinnow.commands.paper:PaperTable",
+        "a paper's table from its runs, the paper's numbers beside ours",
+    ),
     "figure": ("fedwinnow.commands.figure:Figure", "any picture of the papers from run folders"),
     "detection": (
         "fedwinnow.commands.detection:Detection",
         "noisy clients of a run told apart by many mixtures, scored",
     ),
     "sweep": ("fedwinnow.commands.sweep:Sweep", "methods x scenes x seeds; skips what is done, resumes what is not"),
-    "table": ("fedwinnow.commands.table:Table", "runs side by side: mean, deviation, paired tests over seeds"),
+    "table": ("fedwinnow.commands.table:TableOfRuns", "runs side by side: mean, deviation, paired tests over seeds"),
     "serve": ("fedwinnow.commands.serve:Serve", "the same run over a network: the coordinator"),
     "join": ("fedwinnow.commands.join:Join", "the same run over a network: a site, with its data or a scene's clients"),
     "certificates": ("fedwinnow.commands.certificates:Certificates", "keys for serve and join, for people without any"),
     "schema": ("fedwinnow.commands.schema:Schema", "how a table becomes numbers, as a file for sites to share"),
-    "data": ("fedwinnow.commands.parts:Data", "the data sources, with every option"),
-    "partitions": ("fedwinnow.commands.parts:Partitions", "the partitions, with every option"),
-    "noises": ("fedwinnow.commands.parts:Noises", "the noises (how wrong is each client), with every option"),
-    "flips": ("fedwinnow.commands.parts:Flips", "the flips (what a wrong label becomes), with every option"),
-    "models": ("fedwinnow.commands.parts:Models", "the models, with every option"),
+    "data": ("fedwinnow.commands.catalogues:Data", "the data sources, with every option"),
+    "partitions": ("fedwinnow.commands.catalogues:Partitions", "the partitions, with every option"),
+    "noises": ("fedwinnow.commands.catalogues:Noises", "the noises (how wrong is each client), with every option"),
+    "flips": ("fedwinnow.commands.catalogues:Flips", "the flips (what a wrong label becomes), with every option"),
+    "models": ("fedwinnow.commands.catalogues:Models", "the models, with every option"),
     "methods": ("fedwinnow.commands.methods:Methods", "the methods: needs, exposure, options, citation"),
-    "losses": ("fedwinnow.commands.parts:Losses", "the losses, with every option"),
+    "losses": ("fedwinnow.commands.catalogues:Losses", "the losses, with every option"),
     "aggregators": (
-        "fedwinnow.commands.parts:Aggregators",
+        "fedwinnow.commands.catalogues:Aggregators",
         "the rules that make one model of many, with every option",
     ),
-    "optimizers": ("fedwinnow.commands.parts:Optimizers", "the optimisers, with every option"),
-    "judgements": ("fedwinnow.commands.parts:Judgements", "how an audit judges labels, with every option"),
+    "optimizers": ("fedwinnow.commands.catalogues:Optimizers", "the optimisers, with every option"),
+    "judges": ("fedwinnow.commands.catalogues:Judges", "how an audit judges labels, with every option"),
     "configs": ("fedwinnow.commands.configs:Configs", "the papers' set-ups, for run --config NAME"),
     "doctor": ("fedwinnow.commands.doctor:Doctor", "checks the installation, data and device, says what to do"),
 }
@@ -127,6 +135,7 @@ def explain_refusal(refusal: OSError) -> FedwinnowError:
 
 def dispatch(words: list[str]) -> int:
     """Find the command that these words name and run it."""
+    words = new_command(words)
     if len(words) > 1 and words[0] == "help":
         return dispatch([*words[1:], "--help"])
     if not words or words[0] in ("-h", "--help", "help"):
@@ -151,7 +160,7 @@ def parse(command_class: type[Command], name: str, flags: list[str]) -> Command:
     from fedwinnow.config import keep_options, with_config
     from fedwinnow.flags import check_flags, in_our_words, with_values
 
-    flags = with_values(flags)
+    flags = new_flags(with_values(flags), {field.name for field in dataclasses.fields(command_class)})  # type: ignore[arg-type]
     default, flags = with_config(command_class, flags)
     check_flags(command_class, flags)
     with in_our_words():

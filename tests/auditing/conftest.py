@@ -9,8 +9,8 @@ import pytest
 
 from auditing_material import QUICK, SPEC, lines, write_patients
 from fedwinnow.auditing.audit import perform
-from fedwinnow.auditing.start import settings_for
-from fedwinnow.experiment.play import Manner
+from fedwinnow.auditing.audit_request import settings_for
+from fedwinnow.experiment.play import Execution
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +28,7 @@ def finished(tmp_path_factory, patients) -> Path:
     """The folder of an audit; not to be changed."""
     folder = tmp_path_factory.mktemp("audits") / "x"
     settings = settings_for(SPEC.format(path=patients), site="hospital", **QUICK)
-    perform(settings, folder, Manner())
+    perform(settings, folder, Execution())
     return folder
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from auditing_material import lines
 from fedwinnow.auditing.applying.apply import Destination, apply_plan
 from fedwinnow.auditing.applying.changes import Change, plan_for
-from fedwinnow.auditing.applying.tables import corrected_csv, reversed_csv
+from fedwinnow.auditing.applying.table_labels import corrected_csv, reversed_csv
 from fedwinnow.auditing.decisions import Decision, save_decision
 from fedwinnow.cli import main
 from fedwinnow.data.load import load

@@ -10,13 +10,13 @@ import pytest
 import fedwinnow
 from auditing_material import QUICK, SPEC, lines, write_patients
 from fedwinnow.auditing.audit import perform
-from fedwinnow.auditing.folder import folder_names
-from fedwinnow.auditing.start import choices_of, settings_for, with_site_column
-from fedwinnow.auditing.training import Judged
-from fedwinnow.auditing.verdicts import NOT_KNOWN
+from fedwinnow.auditing.audit_folder import folder_names
+from fedwinnow.auditing.audit_request import choices_of, settings_for, with_site_column
+from fedwinnow.auditing.judging_models import Judged
+from fedwinnow.auditing.site_verdicts import NOT_KNOWN
 from fedwinnow.cli import main
 from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
-from fedwinnow.experiment.play import Manner, Watcher
+from fedwinnow.experiment.play import Execution, Watcher
 
 SITES = ("north", "south", "a---b-east")
 
@@ -66,7 +66,7 @@ def test_p_wrong_is_what_the_models_believe_of_other_labels_and_the_threshold_is
 def test_a_second_audit_does_not_overwrite_the_first(finished, patients):
     settings = settings_for(SPEC.format(path=patients), site="hospital", **QUICK)
     with pytest.raises(UsageError, match="already holds an audit"):
-        perform(settings, finished, Manner())
+        perform(settings, finished, Execution())
 
 
 def test_an_interrupted_audit_goes_on(tmp_path, patients, finished):
@@ -77,16 +77,16 @@ def test_an_interrupted_audit_goes_on(tmp_path, patients, finished):
 
     settings = settings_for(SPEC.format(path=patients), site="hospital", **QUICK)
     with pytest.raises(KeyboardInterrupt):
-        perform(settings, tmp_path / "x", Manner(), (Stop(),))
-    perform(settings, tmp_path / "x", Manner())
+        perform(settings, tmp_path / "x", Execution(), (Stop(),))
+    perform(settings, tmp_path / "x", Execution())
     for site in SITES:
         assert (tmp_path / "x" / site / "audit.csv").read_text() == (finished / site / "audit.csv").read_text()
 
 
 def test_processes_find_the_same(tmp_path, patients):
     settings = settings_for(SPEC.format(path=patients), site="hospital", **QUICK)
-    perform(settings, tmp_path / "serial", Manner())
-    perform(settings, tmp_path / "processes", Manner("processes:workers=2"))
+    perform(settings, tmp_path / "serial", Execution())
+    perform(settings, tmp_path / "processes", Execution("processes:workers=2"))
     for name in ("sites.csv", *(f"{site}/audit.csv" for site in SITES)):
         assert (tmp_path / "processes" / name).read_text() == (tmp_path / "serial" / name).read_text()
 
@@ -94,7 +94,7 @@ def test_processes_find_the_same(tmp_path, patients):
 def test_too_few_samples_to_judge_is_an_answer(tmp_path):
     path = write_patients(tmp_path / "few.csv", rows=24)
     settings = settings_for(SPEC.format(path=path), site="hospital", **QUICK)
-    outcome = perform(settings, tmp_path / "x", Manner())
+    outcome = perform(settings, tmp_path / "x", Execution())
     assert {row["decision"] for row in lines(tmp_path / "x" / "north" / "audit.csv")} == {"too few"}
     assert [line["reason"] for line in outcome.counts()] == ["too few samples to judge"] * 3
     assert "too few samples to judge" in (tmp_path / "x" / "north" / "report.html").read_text().lower()
@@ -106,7 +106,7 @@ def test_the_model_of_a_run_can_judge(tmp_path, patients, capsys):
         with pytest.raises(SystemExit) as ended:
             main([*words, "--out", str(tmp_path / words[0])])
         assert ended.value.code == 0
-    assert '"judgement": "final:prior=false"' in capsys.readouterr().out
+    assert '"judge": "final:prior=false"' in capsys.readouterr().out
     assert len(lines(tmp_path / "audit" / "sites.csv")) == 3
 
 
@@ -130,7 +130,7 @@ def test_it_says_what_it_does_and_where_to_look_first(tmp_path, monkeypatch, cap
 def test_a_run_that_kept_nothing_in_mind_cannot_give_a_mean(tmp_path, patients):
     fedwinnow.run(data=SPEC.format(path=patients), rounds=1, clients=3, out=tmp_path / "run")
     with pytest.raises(UsageError, match="was not trained for an audit"):
-        fedwinnow.audit(run=tmp_path / "run", judgement="mean", out=tmp_path / "x")
+        fedwinnow.audit(run=tmp_path / "run", judge="mean", out=tmp_path / "x")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_run_that_kept_nothing_in_mind_cannot_give_a_mean(tmp_path, patients):
         ([], "nothing to audit was given"),
         (["--data", "digits"], "--site COLUMN"),
         (["--data", "digits", "--partition", "iid"], "add --clients N"),
-        (["--data", "digits", "--clients", "3", "--judgement", "men"], "Did you mean 'mean'"),
+        (["--data", "digits", "--clients", "3", "--judge", "men"], "Did you mean 'mean'"),
         (["--data", "digits", "--clients", "3", "--threshold", "2"], "above 0 and at most 1"),
         (["--data", "digits", "--clients", "3", "--expected-false-alarms", "0.2"], "withdrawn: how many"),
         (["--data", "digits", "--run", "x"], "exclude each other"),
@@ -189,7 +189,7 @@ def test_the_self_test_that_is_gone_is_answered_once(patients, tmp_path, capsys)
 
 
 def test_a_folder_that_is_no_audit_says_what_is_needed(tmp_path):
-    from fedwinnow.auditing.folder import read_site
+    from fedwinnow.auditing.audit_folder import read_site
 
     with pytest.raises(DataError, match=r"no site\.json"):
         read_site(tmp_path)
@@ -211,7 +211,7 @@ def test_hospitals_with_a_csv_and_a_folder_of_images_get_corrected_files_back(tm
     table = tmp_path / "findings.csv"
     table.write_text("\n".join(rows) + "\n")
     settings = settings_for(f"csv:path={table},label=finding,image=image", site="hospital", **QUICK)
-    perform(settings, tmp_path / "x", Manner())
+    perform(settings, tmp_path / "x", Execution())
     assert len(list((tmp_path / "x" / "h0" / "previews").iterdir())) == 40
     with pytest.raises(SystemExit) as ended:
         main(["apply", str(tmp_path / "x"), "--accept-above", "0.5", "--out", str(tmp_path / "new.csv")])

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from fedwinnow import catalogue
-from fedwinnow.auditing.judgements import opinion
-from fedwinnow.auditing.training import find_judgement, judge_run, prepare_audit, train_and_judge
+from fedwinnow.auditing.judges import opinion
+from fedwinnow.auditing.judging_models import find_judge, judge_run, prepare_audit, train_and_judge
 from fedwinnow.cli import main
-from fedwinnow.experiment.play import Manner
+from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import KEPT, Task
 from fedwinnow.metrics.detection import auroc
@@ -39,15 +39,15 @@ def toy_stage(method):
         eval_every=100,
         **needed,
     )
-    return prepare_audit(experiment, find_judgement("mean"))
+    return prepare_audit(experiment, find_judge("mean"))
 
 
 @pytest.mark.parametrize("method", JUDGES)
 def test_every_method_finds_wrong_labels_by_its_models_and_by_its_filter(method, tmp_path):
-    stage, manner = toy_stage(method), Manner(checkpoint_every=100)
+    stage, execution = toy_stage(method), Execution(checkpoint_every=100)
     found = {
-        "mean": train_and_judge(stage, tmp_path, find_judgement("mean"), manner),
-        "filter": judge_run(stage, tmp_path, find_judgement("filter"), manner),
+        "mean": train_and_judge(stage, tmp_path, find_judge("mean"), execution),
+        "filter": judge_run(stage, tmp_path, find_judge("filter"), execution),
     }
     for one in found.values():
         assert np.isfinite(one.score).all()
@@ -72,7 +72,7 @@ def test_two_global_models_are_both_asked(tmp_path):
 def test_where_every_site_has_its_own_model_that_one_judges_before_and_after_training(tmp_path):
     player = ready(tmp_path, method="rhfl", public=0.3)
     host = player.federation.backend.host
-    host.judgement = find_judgement("mean:skip=0,of=both,prior=false")
+    host.judge = find_judge("mean:skip=0,of=both,prior=false")
     answer = host.answer(Task(0, "train", 1, 0, {}))
     assert answer.error is None
     kept = host.memory.read(answer.memory)

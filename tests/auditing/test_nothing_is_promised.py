@@ -13,10 +13,10 @@ import torch
 
 import fedwinnow
 from auditing_material import QUICK, lines
-from fedwinnow.auditing.verdicts import NOT_KNOWN
+from fedwinnow.auditing.site_verdicts import NOT_KNOWN
 from fedwinnow.cli import main
+from fedwinnow.deployment.site_audit import write_own_audit
 from fedwinnow.federation.host import Answer
-from fedwinnow.network.own_audit import write_own_audit
 from fedwinnow.testing import toy_data
 from promises import promises_in, promises_in_json, promises_in_table, promises_in_text
 

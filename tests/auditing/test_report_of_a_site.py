@@ -6,7 +6,7 @@ import json
 import re
 
 from auditing_material import SCRIPT, lines
-from fedwinnow.auditing.report import write_report
+from fedwinnow.auditing.audit_report import write_report
 
 EAST = "a---b-east"
 

@@ -148,7 +148,7 @@ def test_two_reviewers_see_how_far_they_agree_and_the_end_is_an_end(audited):
 
 def test_the_report_filters_and_sorts_a_hundred_thousand_labels(audited):
     browser_or_skip()
-    from fedwinnow.auditing.report import write_report
+    from fedwinnow.auditing.audit_report import write_report
 
     site = audited / "north"
     with (site / "audit.csv").open("a", encoding="utf-8") as stream:

@@ -13,15 +13,15 @@ import pytest
 
 from auditing_material import SCRIPT
 from fedwinnow.auditing.decisions import read_decisions
-from fedwinnow.auditing.reviewing import desk as desk_module
-from fedwinnow.auditing.reviewing.desk import Desk
-from fedwinnow.auditing.reviewing.server import LARGEST_REQUEST, ReviewServer
+from fedwinnow.auditing.reviewing import review_queue as desk_module
+from fedwinnow.auditing.reviewing.review_queue import ReviewQueue
+from fedwinnow.auditing.reviewing.review_server import LARGEST_REQUEST, ReviewServer
 from fedwinnow.errors import DataError, RunError, UsageError
 
 
 @pytest.fixture
 def server(audited):
-    with ReviewServer(Desk(audited / "north", "anna")) as made:
+    with ReviewServer(ReviewQueue(audited / "north", "anna")) as made:
         threading.Thread(target=made.serve_forever, daemon=True).start()
         yield made
         made.shutdown()
@@ -94,7 +94,7 @@ def test_a_decision_is_on_disk_when_it_is_answered_and_undo_takes_it_back(server
 def test_undo_reaches_into_an_earlier_session(server):
     item = first(server)
     ask(server, "/decide", {"id": item["id"], "decision": "accept"})
-    later = Desk(server.desk.folder, "anna")
+    later = ReviewQueue(server.desk.folder, "anna")
     assert later.undo() == item["id"]
     assert read_decisions(server.desk.folder) == {}
     assert later.undo() is None
@@ -148,7 +148,7 @@ def test_answers_are_kept_from_other_pages_and_from_caches(server):
 
 
 def test_texts_of_users_are_escaped_in_the_page(audited):
-    with ReviewServer(Desk(audited / "a---b-east", "anna")) as server:
+    with ReviewServer(ReviewQueue(audited / "a---b-east", "anna")) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         page = ask(server, "/")[1].decode()
         server.shutdown()
@@ -158,7 +158,7 @@ def test_texts_of_users_are_escaped_in_the_page(audited):
 
 def test_the_word_of_another_shows_only_after_ones_own(server):
     item = first(server)
-    Desk(server.desk.folder, "ben").decide(item["id"], "keep")
+    ReviewQueue(server.desk.folder, "ben").decide(item["id"], "keep")
     assert first(server)["others"] == []
     ask(server, "/decide", {"id": item["id"], "decision": "accept"})
     assert first(server)["others"] == [{"reviewer": "ben", "decision": "keep", "label": item["given"]}]
@@ -172,7 +172,7 @@ def test_a_port_that_is_taken_is_an_error_in_words(server):
 
 def test_a_folder_without_an_audit_is_an_error_in_words(tmp_path):
     with pytest.raises(DataError, match="not the folder of an audited site"):
-        Desk(tmp_path, "anna")
+        ReviewQueue(tmp_path, "anna")
 
 
 def test_a_browser_that_hangs_up_is_no_news(server, capfd):

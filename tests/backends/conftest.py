@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from fedwinnow.backends.crew import Crew
 from fedwinnow.backends.processes import Processes
+from fedwinnow.backends.worker_pool import WorkerPool
+from fedwinnow.deployment.flower_environment import prepare as keep_flower_quiet
 from fedwinnow.errors import UsageError
 from fedwinnow.experiment import play
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Host, Setup
 from fedwinnow.federation.memory import Memory
-from fedwinnow.network.quiet import prepare as keep_flower_quiet
 
 MATERIAL = Path(__file__).parent / "material"
 
@@ -28,16 +28,16 @@ with contextlib.suppress(UsageError):  # where Flower is not installed, its test
 @pytest.fixture(scope="session")
 def crews():
     """Crews of 1, 2 and 4 workers; the smaller ones are some of the four, so only one crew may be used at a time."""
-    four = Crew(4)
+    four = WorkerPool(4)
     try:
         yield {1: some_of(four, 1), 2: some_of(four, 2), 4: four}
     finally:
         four.close()
 
 
-def some_of(crew: Crew, workers: int) -> Crew:
+def some_of(crew: WorkerPool, workers: int) -> WorkerPool:
     """A crew of the first workers of another."""
-    fewer = Crew(0)
+    fewer = WorkerPool(0)
     fewer.processes, fewer.pipes = crew.processes[:workers], crew.pipes[:workers]
     for worker in range(workers):
         fewer.idle.put(worker)

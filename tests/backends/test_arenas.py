@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedwinnow.backends import segments
+from fedwinnow.backends import shared_memory
+from fedwinnow.backends.host_as_text import describe_host
 from fedwinnow.backends.processes import Processes, Shared
-from fedwinnow.backends.segments import Arenas, OpenedArrays, SharedArrays, plan, read, write
-from fedwinnow.backends.setup_text import describe_host
+from fedwinnow.backends.shared_memory import Arenas, OpenedArrays, SharedArrays, plan, read, write
 from fedwinnow.errors import RunError
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.settings import Experiment
@@ -95,8 +95,8 @@ def test_no_room_is_said_in_words(monkeypatch, nothing_left):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(segments.os, "posix_fallocate", full, raising=False)
-    if not segments.RAM_DISK.is_dir():
+    monkeypatch.setattr(shared_memory.os, "posix_fallocate", full, raising=False)
+    if not shared_memory.RAM_DISK.is_dir():
         pytest.skip("this system keeps shared memory elsewhere")
     with pytest.raises(RunError, match=r"no room for 5\.0 MB.*No space left.*--backend serial"):
         Arenas().take(5 * 10**6)

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import fedwinnow
-from fedwinnow.backends.choose import make_backend
+from fedwinnow.backends.make_backend import make_backend
 from fedwinnow.backends.processes import Processes
 from fedwinnow.errors import RunError, UsageError
 from fedwinnow.federation.method import Method

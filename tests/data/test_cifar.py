@@ -121,7 +121,7 @@ def test_every_form_has_the_same_hash_and_is_mapped_the_second_time(
     write_folder(data_folder, 10, "binary")
     hashes.add(source("cifar10").load().source_hash)
     assert len(hashes) == 1
-    monkeypatch.setattr("fedwinnow.data.cifar.read_form", None)
+    monkeypatch.setattr("fedwinnow.data.cifar_arrays.read_form", None)
     dataset = source("cifar10").load()
     check(dataset, 10)
     assert isinstance(dataset.train.features.array, np.memmap)  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ from fedwinnow.data.labels import class_names_of, class_numbers
 from fedwinnow.data.load import load
 from fedwinnow.data.schema import TableSchema, encode_rows, fit
 from fedwinnow.data.sources.csv import Csv
-from fedwinnow.data.table import Table, read_csv
+from fedwinnow.data.table_reading import TextTable, read_csv
 from fedwinnow.data.tokens import token_ids
 from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, UsageError
 
@@ -144,7 +144,7 @@ def test_however_a_number_is_written_it_is_one_class(numbers):
 def test_a_schema_survives_json_and_encodes_alike(cells):
     numbers = ["" if number is None else repr(number) for number, _ in cells]
     columns = {"n": ["1.5", *numbers], "c": ["u", *(text for _, text in cells)], "label": ["b", *("a" for _ in cells)]}
-    table = Table(Path("t.csv"), columns)
+    table = TextTable(Path("t.csv"), columns)
     schema = fit(table, ["n", "c"], "label", 100)
     again = TableSchema.from_dict(json.loads(json.dumps(schema.to_dict())))
     assert again == schema

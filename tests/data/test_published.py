@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fedwinnow.data import published
-from fedwinnow.data.published import PublishedFile
+from fedwinnow.data.published_files import PublishedFile
 from fedwinnow.errors import DataError
 
 CONTENT = b"some published bytes"

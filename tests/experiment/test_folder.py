@@ -14,9 +14,9 @@ import stages
 from fedwinnow.errors import RunError, UsageError
 from fedwinnow.experiment.play import Watcher
 from fedwinnow.experiment.prepare import prepare
+from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import summarise
-from fedwinnow.store import RunFolder
 from fedwinnow.testing import comparable, toy_data
 from remembering import REMEMBERING, At, command, interrupt
 from stages import TINY

@@ -20,14 +20,14 @@ from PIL import Image
 from torch import nn
 
 import fedwinnow
-from fedwinnow import source
+from fedwinnow import package_hash
 from fedwinnow.data import contents
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load
 from fedwinnow.errors import StaleError, UsageError
 from fedwinnow.experiment.own_code import code_of, code_of_class, code_of_file, code_of_models
-from fedwinnow.report.html import report_of
-from fedwinnow.store import RunFolder
+from fedwinnow.experiment.report.run_report import report_of
+from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.testing import comparable, toy_data
 from remembering import REMEMBERING, At, interrupt
 from run_folders import write_run
@@ -468,22 +468,22 @@ def test_arrays_of_every_kind_have_a_hash():
 
 
 def another_source(monkeypatch) -> None:
-    monkeypatch.setattr(source, "package_source", lambda: "0" * 64)
+    monkeypatch.setattr(package_hash, "package_source", lambda: "0" * 64)
 
 
 def test_the_source_is_the_same_for_every_copy(tmp_path, monkeypatch):
     import shutil
 
     copy = tmp_path / "elsewhere"
-    shutil.copytree(source.ROOT, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    now = source.package_source()
-    monkeypatch.setattr(source, "ROOT", copy)
-    assert source.package_source.__wrapped__() == now
+    shutil.copytree(package_hash.ROOT, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    now = package_hash.package_source()
+    monkeypatch.setattr(package_hash, "ROOT", copy)
+    assert package_hash.package_source.__wrapped__() == now
     (copy / "__pycache__").mkdir()
     (copy / "__pycache__" / "x.pyc").write_bytes(b"")
-    assert source.package_source.__wrapped__() == now
+    assert package_hash.package_source.__wrapped__() == now
     (copy / "methods" / "fedavg.py").write_bytes((copy / "methods" / "fedavg.py").read_bytes() + b"\n")
-    assert source.package_source.__wrapped__() != now
+    assert package_hash.package_source.__wrapped__() != now
 
 
 def test_an_unfinished_run_of_another_source_is_refused_and_a_finished_one_stays(tmp_path, monkeypatch):
@@ -572,8 +572,8 @@ def test_a_run_that_was_being_cleared_is_not_taken_for_a_whole_one(tmp_path):
 
 def test_an_audit_is_not_continued_on_other_data(tmp_path):
     from fedwinnow.auditing.audit import perform
-    from fedwinnow.auditing.start import settings_for
-    from fedwinnow.experiment.play import Manner
+    from fedwinnow.auditing.audit_request import settings_for
+    from fedwinnow.experiment.play import Execution
 
     table = write_table(tmp_path / "patients.csv")
 
@@ -581,15 +581,15 @@ def test_an_audit_is_not_continued_on_other_data(tmp_path):
         return settings_for(str(table), clients=2, rounds=2, epochs=1)
 
     with pytest.raises(KeyboardInterrupt):
-        perform(settings(), tmp_path / "audit", Manner(), (At(1, interrupt),))
+        perform(settings(), tmp_path / "audit", Execution(), (At(1, interrupt),))
     write_table(table, "2.0")
     with pytest.raises(StaleError, match="the values of patients have changed"):
-        perform(settings(), tmp_path / "audit", Manner())
-    assert perform(settings(), tmp_path / "audit", Manner(redo="stale")).counts()
+        perform(settings(), tmp_path / "audit", Execution())
+    assert perform(settings(), tmp_path / "audit", Execution(redo="stale")).counts()
 
 
 def test_the_model_of_a_run_does_not_judge_other_data(tmp_path):
-    from fedwinnow.auditing.python import audit
+    from fedwinnow.auditing.audit_from_python import audit
 
     table = write_table(tmp_path / "patients.csv")
     run(tmp_path / "run", data=str(table))
@@ -621,7 +621,7 @@ def test_tables_and_figures_mark_runs_of_another_source(tmp_path, monkeypatch):
 
 
 def test_a_figure_says_so_too(tmp_path, monkeypatch):
-    from fedwinnow.figures.gallery import draw
+    from fedwinnow.study.figures.gallery import draw
 
     run(tmp_path / "run")
     assert "another version" not in draw("curves", [tmp_path], tmp_path / "now.svg").read_text()

@@ -14,9 +14,9 @@ import fedwinnow.experiment.play
 from fedwinnow import atomic
 from fedwinnow.api import run as play
 from fedwinnow.errors import DataError, UsageError
+from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.federation.memory import Memory
-from fedwinnow.federation.sealed import seal, unseal
-from fedwinnow.store import RunFolder
+from fedwinnow.federation.tensor_files import seal, unseal
 from fedwinnow.testing import comparable, toy_data
 from remembering import REMEMBERING, At, interrupt
 

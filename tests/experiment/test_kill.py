@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and 
 NURSERY = '''
 import json, os, signal, sys
 import rich.progress, torch
-import fedwinnow.commands.progress, fedwinnow.experiment.play, fedwinnow.parts.two_gaussians
+import fedwinnow.commands.progress, fedwinnow.experiment.play, fedwinnow.mathematics.two_gaussians
 from fedwinnow.cli import main, parse
 from fedwinnow.commands.run import Run
 from fedwinnow.experiment.prepare import prepare

@@ -45,8 +45,8 @@ def test_judging_leaves_no_trace_in_a_clients_memory(tmp_path, method):
     file = Path(method)
     file.write_text(
         file.read_text()
-        + "\n    def judge(self, client, got):\n        client.state['visits'] = torch.full((1,), 99.0)\n"
-        "        return super().judge(client, got)\n"
+        + "\n    def verdict(self, client, got):\n        client.state['visits'] = torch.full((1,), 99.0)\n"
+        "        return super().verdict(client, got)\n"
     )
     run(tmp_path / "a", method=method, participation=0.5, rounds=2)
     from safetensors.torch import load_file

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import fedwinnow
+from fedwinnow.deployment.real_sites import real_stage
 from fedwinnow.errors import UsageError
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.network.real_sites import real_stage
 from fedwinnow.testing import toy_data
 
 SMALL = {"clients": 2, "rounds": 1, "epochs": 1}

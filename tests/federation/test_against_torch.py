@@ -12,10 +12,10 @@ from torch.nn import functional
 from fedwinnow.data.dataset import Samples
 from fedwinnow.federation.host import Task
 from fedwinnow.federation.method import beta_draw
+from fedwinnow.mathematics.proximal import distance_to
 from fedwinnow.methods.fedprox import FedProx
 from fedwinnow.methods.find import find_method
-from fedwinnow.models.choose import make_model
-from fedwinnow.parts.proximal import distance_to
+from fedwinnow.models.make_model import make_model
 from fedwinnow.randomness import stream_key
 from fedwinnow.testing import toy_data
 from stages import equal, played, ready, weights

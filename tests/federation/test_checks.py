@@ -10,9 +10,9 @@ import torch
 
 from by_hand import identity, one_client
 from fedwinnow import Method, run
-from fedwinnow.auditing.training import find_judgement, judge_run
+from fedwinnow.auditing.judging_models import find_judge, judge_run
 from fedwinnow.errors import RunError
-from fedwinnow.experiment.play import Manner
+from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.method import Verdict
@@ -46,8 +46,8 @@ class Liar(Method):
     name: ClassVar[str] = "liar"
     lie: str = option(HONEST, "What it says.")
 
-    def judge(self, client, got):
-        found = super().judge(client, got)
+    def verdict(self, client, got):
+        found = super().verdict(client, got)
         return found if self.lie == HONEST else LIES[self.lie][0](found.p_wrong, found.suggested)
 
 
@@ -69,7 +69,7 @@ def test_an_audit_by_the_filter_checks_it_too(tmp_path):
     run(out=tmp_path, **SMALL, method=Liar())
     object.__setattr__(stage.method, "lie", "scaled")
     with pytest.raises(RunError, match=r"audit: .*'liar'.*p_wrong is"):
-        judge_run(stage, tmp_path, find_judgement("filter"), Manner(resume=True))
+        judge_run(stage, tmp_path, find_judge("filter"), Execution(resume=True))
 
 
 def test_the_shared_tester_fails_for_a_method_that_lies(tmp_path):

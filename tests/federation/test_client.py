@@ -7,15 +7,15 @@ import torch
 
 from by_hand import identity, one_client
 from fedwinnow.data.dataset import Resident
-from fedwinnow.data.tensors import InputStep
+from fedwinnow.data.model_input import InputStep
 from fedwinnow.federation import client as module
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.flat import FlatModel
-from fedwinnow.federation.payload import is_finite
-from fedwinnow.federation.training import Training
-from fedwinnow.models.choose import make_model
+from fedwinnow.federation.training_settings import Training
+from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.optimizers import Sgd
+from fedwinnow.mathematics.payload import is_finite
+from fedwinnow.models.make_model import make_model
 from fedwinnow.models.shape import Shape
-from fedwinnow.parts.optimizers import Sgd
 
 
 def trained(*, views: str = "none", rows: torch.Tensor | None = None) -> torch.Tensor:

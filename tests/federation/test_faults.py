@@ -166,7 +166,7 @@ def test_whatever_the_rule_of_merging_who_sends_too_little_is_named(tmp_path, mo
             yield answer
 
     monkeypatch.setattr(federation.backend, "exchange", forgetful)
-    with pytest.raises(RunError, match=rf"client 1 \(client-1\), round \d, \w+: its reply has no '{absent}'"):
+    with pytest.raises(RunError, match=rf"client 1 \(client-1\), round \d, (stage '[\w -]+', )?\w+: its reply has no '{absent}'"):
         [federation.play_round(number) for number in (1, 2)]
 
 
@@ -197,10 +197,10 @@ def test_the_command_line_ends_with_4_and_a_message(tmp_path, method, capsys, mo
         ("def merge(self, server, replies): return 1 / 0", "round 1, the server's half of own: ZeroDivisionError"),
         ("def send(self, server, client): return {'weights': 'none'}", "the server's half of own: AttributeError"),
         (
-            "def judge(self, client, got): return 1 / 0",
+            "def verdict(self, client, got): return 1 / 0",
             r"client 0 \(client-0\), round 3, judge: ZeroDivisionError: .* --on-client-error drop",
         ),
-        ("def judge(self, client, got): return Verdict(torch.zeros(2), torch.zeros(2).long())", r"shape \(2,\)"),
+        ("def verdict(self, client, got): return Verdict(torch.zeros(2), torch.zeros(2).long())", r"shape \(2,\)"),
     ],
 )
 def test_a_fault_of_the_server_half_is_named(tmp_path, body, message):
@@ -220,8 +220,8 @@ def test_a_site_that_cannot_judge_is_left_out_where_failing_clients_are(tmp_path
         "from dataclasses import dataclass\nfrom typing import ClassVar\n"
         "from fedwinnow.federation.method import Method\n\n"
         "@dataclass(frozen=True)\nclass Own(Method):\n    name: ClassVar[str] = 'own'\n"
-        "    def judge(self, client, got):\n"
-        "        return super().judge(client, got) if client.id else 1 / 0\n"
+        "    def verdict(self, client, got):\n"
+        "        return super().verdict(client, got) if client.id else 1 / 0\n"
     )
     run(tmp_path / "run", method=str(own), noise="constant:rate=0.4", on_client_error="drop")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())

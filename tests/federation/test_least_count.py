@@ -15,13 +15,14 @@ import torch
 
 from by_hand import identity, one_client, one_server
 from fedwinnow import catalogue
-from fedwinnow.backends.segments import OpenedArrays, SharedArrays
-from fedwinnow.backends.setup_text import build_host, describe_host
-from fedwinnow.backends.worker import Worker
+from fedwinnow.backends.host_as_text import build_host, describe_host
+from fedwinnow.backends.shared_memory import OpenedArrays, SharedArrays
+from fedwinnow.backends.worker_process import Worker
 from fedwinnow.commands.serve import Serve
 from fedwinnow.commands.sweep import Sweep
 from fedwinnow.config import read_config
 from fedwinnow.data.dataset import Dataset, Resident, Samples
+from fedwinnow.deployment.site_data import holding_of
 from fedwinnow.errors import FedwinnowWarning, RunError, UsageError
 from fedwinnow.experiment.prepare import prepare, setup_of
 from fedwinnow.experiment.settings import Experiment
@@ -29,11 +30,10 @@ from fedwinnow.federation.host import Answer, Host, Task
 from fedwinnow.federation.least_count import TooFew, whole_passes
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method
+from fedwinnow.mathematics.flips import Flips
 from fedwinnow.methods.feddiv import FedDiv
 from fedwinnow.methods.find import find_method
 from fedwinnow.methods.winnow import TOLD, Winnow
-from fedwinnow.network.holdings import holding_of
-from fedwinnow.parts.flips import Flips
 from fedwinnow.scene.scene import Scene
 from fedwinnow.testing import toy_data
 from stages import TINY, ready, run

@@ -14,8 +14,8 @@ from fedwinnow import catalogue
 from fedwinnow.cli import dispatch
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.method import Method
+from fedwinnow.mathematics.optimizers import Sgd
 from fedwinnow.methods.find import find_method
-from fedwinnow.parts.optimizers import Sgd
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_method.py"
 OWN = '''

@@ -9,8 +9,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from by_hand import identity, one_client
+from fedwinnow.mathematics.optimizers import Sgd
 from fedwinnow.methods.cdr import Cdr
-from fedwinnow.parts.optimizers import Sgd
 from fedwinnow.testing import MethodTester
 
 

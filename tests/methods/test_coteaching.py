@@ -12,9 +12,9 @@ from torch import nn
 
 from by_hand import identity, one_client, one_server
 from fedwinnow.errors import UsageError
-from fedwinnow.federation.flat import FlatModel
+from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.methods.coteaching import CoTeaching
-from fedwinnow.models.choose import make_model
+from fedwinnow.models.make_model import make_model
 from fedwinnow.models.shape import Shape
 from fedwinnow.testing import MethodTester, toy_data
 from stages import run
@@ -141,11 +141,11 @@ def test_the_verdict_is_that_of_both_models():
     client, sent = pair()
     client.given = torch.tensor([0, 0, 1, 0])
     # by both models together each row is equally likely of either class; by the first alone the last is wrong
-    verdict = CoTeaching(answer="first").judge(client, sent)
+    verdict = CoTeaching(answer="first").verdict(client, sent)
     assert (verdict.p_wrong > 0.5).tolist() == [False, False, False, True]
     assert verdict.suggested.tolist() == [0, 0, 1, 1]
     # one loss, log 2, for all: no second component, so half of the models' own 1/2
-    assert CoTeaching().judge(client, sent).p_wrong.tolist() == pytest.approx([0.25] * 4)
+    assert CoTeaching().verdict(client, sent).p_wrong.tolist() == pytest.approx([0.25] * 4)
 
 
 def test_an_estimated_rate_comes_from_the_losses_of_both():

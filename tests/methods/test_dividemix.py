@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from by_hand import identity, one_client, one_server
-from fedwinnow.federation.flat import FlatModel
+from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.two_gaussians import fit_two_gaussians
 from fedwinnow.methods.dividemix import DivideMix, one_step_each
-from fedwinnow.models.choose import make_model
+from fedwinnow.models.make_model import make_model
 from fedwinnow.models.shape import Shape
-from fedwinnow.parts.sample_losses import sample_losses
-from fedwinnow.parts.two_gaussians import fit_two_gaussians
+from fedwinnow.steps.sample_losses import sample_losses
 from fedwinnow.testing import MethodTester
 
 
@@ -185,7 +185,7 @@ def test_stages(tmp_path):
 
 def test_the_verdict_is_the_mean_of_both_divisions():
     client = site()
-    verdict = DivideMix().judge(client, both())
+    verdict = DivideMix().verdict(client, both())
     first, second = linear(), linear()
     first.load(both())
     second.load(both(), "second.")

@@ -10,16 +10,16 @@ import torch
 
 from by_hand import identity, one_client, one_server
 from fedwinnow.errors import UsageError
-from fedwinnow.federation.bench import Bench
+from fedwinnow.federation.server_samples import ServerSamples
 from fedwinnow.methods.find import find_method
-from fedwinnow.parts.contributions import learned_shares, loss_drops
+from fedwinnow.steps.contributions import learned_shares, loss_drops
 from fedwinnow.testing import MethodTester, toy_data
 from stages import run
 
 
-def bench(**training: Any) -> Bench:
+def bench(**training: Any) -> ServerSamples:
     """Two trusted samples, with logits (1, 0) and (0, 1) under the identity, which is right about both."""
-    return Bench(**vars(one_client([[1.0, 0.0], [0.0, 1.0]], [0, 1], **training)), purpose="trusted")
+    return ServerSamples(**vars(one_client([[1.0, 0.0], [0.0, 1.0]], [0, 1], **training)), purpose="trusted")
 
 
 def scaled(value: float, samples: int = 1) -> dict[str, torch.Tensor]:

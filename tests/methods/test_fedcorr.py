@@ -9,9 +9,9 @@ import torch
 
 from by_hand import conversation, identity, one_client, one_server
 from fedwinnow.errors import UsageError
+from fedwinnow.mathematics.intrinsic_dimension import local_intrinsic_dimensionality
 from fedwinnow.methods.fedcorr import FedCorr
-from fedwinnow.parts.lid import local_intrinsic_dimensionality
-from fedwinnow.parts.sample_losses import sample_losses
+from fedwinnow.steps.sample_losses import sample_losses
 from fedwinnow.testing import MethodTester, toy_data
 
 
@@ -271,7 +271,7 @@ def test_fewer_samples_than_neighbours():
 def test_the_verdict_puts_corrected_labels_first():
     client = one_client([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0], [0.3, 0.0]], [0, 1, 1, 1])
     client.state["labels"] = torch.tensor([0, 1, 0, 1])
-    verdict = FedCorr().judge(client, identity())
+    verdict = FedCorr().verdict(client, identity())
     assert verdict.p_wrong.argmax() == 2
     assert verdict.p_wrong[2] >= 0.5
     assert (verdict.p_wrong[[0, 1, 3]] <= 0.5).all()

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from by_hand import conversation, identity, one_client, one_server
+from fedwinnow.mathematics.two_gaussians import TwoGaussians
 from fedwinnow.methods.feddiv import MIDDLE, FedDiv
 from fedwinnow.methods.find import find_method
-from fedwinnow.parts.sample_losses import sample_losses
-from fedwinnow.parts.two_gaussians import TwoGaussians
+from fedwinnow.steps.sample_losses import sample_losses
 from fedwinnow.testing import MethodTester
 
 

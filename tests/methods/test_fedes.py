@@ -14,11 +14,11 @@ from torch import nn
 from fedwinnow.api import run
 from fedwinnow.commands.progress import Bar, show_summary
 from fedwinnow.errors import UsageError
-from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.methods.fedes import FedES
-from fedwinnow.parts.criticality import unpacked
+from fedwinnow.steps.criticality import unpacked
 from fedwinnow.testing import MethodTester, toy_data
 
 BEFORE = [1.0, 2.0, 0.5]

@@ -11,9 +11,9 @@ import torch
 from by_hand import identity, one_client
 from fedwinnow.api import run
 from fedwinnow.errors import RunError
-from fedwinnow.federation.flat import FlatModel
+from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.methods.fedfixer import FedFixer, sieve
-from fedwinnow.models.choose import make_model
+from fedwinnow.models.make_model import make_model
 from fedwinnow.models.shape import Shape
 from fedwinnow.testing import MethodTester, toy_data
 
@@ -195,7 +195,7 @@ def test_one_model_alone_picks_for_itself():
 def test_the_verdict_is_the_mean_of_both_sieves():
     client = a_client()
     client.state["personal.weights"] = identity(scale=3.0)["weights"]
-    verdict = FedFixer().judge(client, identity())
+    verdict = FedFixer().verdict(client, identity())
     # The margins to the mean logit are half of the differences: 2, 2, 1.5, -1, -3.
     for found, margin in zip(verdict.p_wrong.tolist(), (2, 2, 1.5, -1, -3), strict=True):
         expected = (1 / (1 + math.exp(margin / 2)) + 1 / (1 + math.exp(3 * margin / 2))) / 2

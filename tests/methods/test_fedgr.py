@@ -14,16 +14,16 @@ from torch import nn
 
 from fedwinnow.api import run
 from fedwinnow.data.dataset import Resident
-from fedwinnow.data.tensors import InputStep
+from fedwinnow.data.model_input import InputStep
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.server import Server
-from fedwinnow.federation.training import Training
+from fedwinnow.federation.training_settings import Training
+from fedwinnow.mathematics.distillation import divergence
+from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.optimizers import Sgd
 from fedwinnow.methods.fedgr import FedGr, Sieved
-from fedwinnow.parts.distillation import divergence
-from fedwinnow.parts.moving_average import MovingAverage
-from fedwinnow.parts.optimizers import Sgd
+from fedwinnow.steps.moving_average import MovingAverage
 from fedwinnow.testing import MethodTester, toy_data
 
 

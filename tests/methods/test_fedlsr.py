@@ -12,9 +12,9 @@ import torch
 from by_hand import identity, one_client
 from fedwinnow.api import run
 from fedwinnow.data.dataset import Resident
-from fedwinnow.data.tensors import InputStep
+from fedwinnow.data.model_input import InputStep
+from fedwinnow.mathematics.distillation import jensen_shannon
 from fedwinnow.methods.fedlsr import FedLsr
-from fedwinnow.parts.distillation import jensen_shannon
 from fedwinnow.testing import MethodTester, toy_data
 
 

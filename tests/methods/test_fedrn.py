@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from by_hand import identity, one_client, one_server
+from fedwinnow.mathematics.two_gaussians import fit_two_gaussians
 from fedwinnow.methods.fedrn import FedRn
-from fedwinnow.parts.head import tune_head
-from fedwinnow.parts.sample_losses import sample_losses
-from fedwinnow.parts.two_gaussians import fit_two_gaussians
+from fedwinnow.steps.head import tune_head
+from fedwinnow.steps.sample_losses import sample_losses
 from fedwinnow.testing import MethodTester, toy_data
 
 

@@ -10,7 +10,7 @@ import torch
 
 from by_hand import conversation, identity, one_client, one_server
 from fedwinnow.methods.jointopt import JointOpt
-from fedwinnow.parts.history import History
+from fedwinnow.steps.sample_history import History
 from fedwinnow.testing import MethodTester
 
 
@@ -111,14 +111,14 @@ def test_final_labels_are_learned_without_penalties():
 
 def test_the_verdict_is_what_the_labels_leave():
     client = site()
-    assert JointOpt().judge(client, identity()).p_wrong.tolist() == pytest.approx([0, 1], abs=0.5)
+    assert JointOpt().verdict(client, identity()).p_wrong.tolist() == pytest.approx([0, 1], abs=0.5)
     client.state["labels"] = torch.tensor([[0.2, 0.3], [0.0, 0.0]])  # not whole, as in the code
-    verdict = JointOpt().judge(client, identity())
+    verdict = JointOpt().verdict(client, identity())
     assert verdict.p_wrong.tolist() == pytest.approx([0.6, 1.0])
     assert verdict.suggested.tolist() == [1, 0]
     client.trained = torch.tensor([False, True])  # the first sample is judged only
     client.state["labels"] = torch.tensor([[0.3, 0.7]])
-    assert JointOpt().judge(client, identity()).p_wrong.tolist()[1] == pytest.approx(0.3)
+    assert JointOpt().verdict(client, identity()).p_wrong.tolist()[1] == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(("rows", "labels"), [([[1.0, 0.0]], [0]), ([[1.0, 0.0]] * 3, [1] * 3)])

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from by_hand import conversation, identity, one_client, one_server
 from fedwinnow.errors import UsageError
 from fedwinnow.experiment.play import Watcher
-from fedwinnow.federation.bench import Bench
 from fedwinnow.federation.host import Task
+from fedwinnow.federation.server_samples import ServerSamples
 from fedwinnow.methods.find import find_method
 from fedwinnow.methods.rhfl import others_answers
 from fedwinnow.metrics import task
@@ -57,7 +57,7 @@ def with_public(client, rows):
 
 @pytest.fixture
 def server(tmp_path):
-    public = Bench(**vars(one_client([[1.0, 0.0]] * 5, [-1] * 5, batch_size=2)), purpose="public")
+    public = ServerSamples(**vars(one_client([[1.0, 0.0]] * 5, [-1] * 5, batch_size=2)), purpose="public")
     made = one_server(tmp_path, clients=4, participation=1.0, public=public)
     made.begin(1)
     return made

@@ -12,7 +12,7 @@ from by_hand import identity, one_client, one_server
 from fedwinnow.api import run
 from fedwinnow.federation.client import Client
 from fedwinnow.methods.rofl import Lesson, RobustFl
-from fedwinnow.parts.relabel import NOTHING
+from fedwinnow.steps.relabel import NOTHING
 from fedwinnow.testing import MethodTester, toy_data
 
 
@@ -169,7 +169,7 @@ def test_the_gradient_of_the_centroid_term_reaches_the_features():
 
 def test_a_label_that_its_centroid_denies_is_judged_wrong():
     client = one_client(ROWS, LABELS)
-    verdict = RobustFl().judge(client, identity() | CENTROIDS)
+    verdict = RobustFl().verdict(client, identity() | CENTROIDS)
     assert (verdict.p_wrong >= 0.5).tolist() == [False, False, False, True, True]
     assert verdict.suggested.tolist() == [0, 1, 0, 1, 0]
 
@@ -188,7 +188,7 @@ def test_what_is_counted(tmp_path):
 
 def test_labels_can_be_judged_before_anybody_has_sent_centroids():
     client = one_client([[1.0, 0.0], [0.0, 1.0]], [0, 1])
-    verdict = RobustFl().judge(client, identity() | {"centroids": torch.zeros(2, 0)})
+    verdict = RobustFl().verdict(client, identity() | {"centroids": torch.zeros(2, 0)})
     assert verdict.suggested.tolist() == [0, 1]
 
 

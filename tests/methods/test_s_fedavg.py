@@ -11,16 +11,16 @@ import torch
 
 from by_hand import identity, one_client, one_server
 from fedwinnow.errors import UsageError
-from fedwinnow.federation.bench import Bench
+from fedwinnow.federation.server_samples import ServerSamples
 from fedwinnow.methods.find import find_method
-from fedwinnow.parts.contributions import shapley_values, worth
+from fedwinnow.steps.contributions import shapley_values, worth
 from fedwinnow.testing import MethodTester, toy_data
 from stages import run
 
 
-def bench(rows=((1.0, 0.0), (0.0, 1.0), (2.0, 1.0), (0.5, 0.6)), labels=(0, 1, 0, 1)) -> Bench:
+def bench(rows=((1.0, 0.0), (0.0, 1.0), (2.0, 1.0), (0.5, 0.6)), labels=(0, 1, 0, 1)) -> ServerSamples:
     """Trusted samples; the identity is right about all of them."""
-    return Bench(**vars(one_client(rows, list(labels))), purpose="trusted")
+    return ServerSamples(**vars(one_client(rows, list(labels))), purpose="trusted")
 
 
 def scaled(value: float) -> dict[str, torch.Tensor]:

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from by_hand import conversation, identity, one_client, one_server
 from fedwinnow.methods.selfie import Selfie
-from fedwinnow.parts.relabel import NOTHING
+from fedwinnow.steps.relabel import NOTHING
 from fedwinnow.testing import MethodTester
 
 
@@ -127,8 +127,8 @@ def test_the_warm_up_trains_on_all_and_writes_down(tmp_path):
 def test_the_verdict_believes_refurbished_labels():
     client, method = client_after([[]] * 4, length=2)
     client.state["labels"] = torch.tensor([0, 1, NOTHING, 1])
-    verdict = method.judge(client, identity())
+    verdict = method.verdict(client, identity())
     assert verdict.p_wrong[0] <= 0.5 <= verdict.p_wrong[1]
     assert verdict.suggested.tolist() == [0, 1, 1, 1]
     del client.state["labels"]
-    assert method.judge(client, identity()).p_wrong[2] == pytest.approx(float(verdict.p_wrong[2]))
+    assert method.verdict(client, identity()).p_wrong[2] == pytest.approx(float(verdict.p_wrong[2]))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedwinnow import Method, catalogue, run
-from fedwinnow.auditing.training import find_judgement, prepare_audit
+from fedwinnow.auditing.judging_models import find_judge, prepare_audit
 from fedwinnow.cli import dispatch
 from fedwinnow.errors import UsageError
 from fedwinnow.experiment.settings import Experiment
@@ -203,4 +203,4 @@ def test_a_class_without_a_file_too():
 
 def test_an_audit_leaves_alone_what_is_not_used():
     experiment = Experiment(**SMALL, method=InANotebook())
-    assert prepare_audit(experiment, find_judgement("mean")).method.loss == "cross_entropy"
+    assert prepare_audit(experiment, find_judge("mean")).method.loss == "cross_entropy"

@@ -11,8 +11,8 @@ import torch
 from by_hand import conversation, identity, one_client, one_server
 from fedwinnow.api import run
 from fedwinnow.errors import UsageError
+from fedwinnow.mathematics.flips import Flips
 from fedwinnow.methods.winnow import Winnow
-from fedwinnow.parts.flips import Flips
 from fedwinnow.testing import MethodTester, comparable, toy_data
 
 
@@ -92,7 +92,7 @@ def test_a_site_by_itself_finds_its_wrong_label():
 
 
 def test_the_verdict_suggests_another_class():
-    verdict = Winnow(prior="none").judge(one_client(ROWS, LABELS), sent(3.0))
+    verdict = Winnow(prior="none").verdict(one_client(ROWS, LABELS), sent(3.0))
     assert (verdict.p_wrong > 0.5).tolist() == [False] * 4 + [True]
     assert verdict.suggested.tolist() == [0, 0, 1, 1, 0]
 

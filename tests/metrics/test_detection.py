@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from sklearn.metrics import average_precision_score, f1_score, precision_score, recall_score, roc_auc_score
 
-from fedwinnow.metrics.defined import shared_ranks
 from fedwinnow.metrics.detection import (
     client_detection,
     identification_accuracy,
@@ -21,6 +20,7 @@ from fedwinnow.metrics.detection import (
     sample_detection,
     selection,
 )
+from fedwinnow.metrics.number_or_none import shared_ranks
 
 # --- samples ----------------------------------------------------------------------------------------------------------
 

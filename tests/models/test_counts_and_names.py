@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedwinnow.models.choose import make_model
+from fedwinnow.models.make_model import make_model
 from fedwinnow.models.shape import Shape
 
 

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from fedwinnow.scene.scene import Scene, Site
+from fedwinnow.scene.scene import Scene, SceneSite
 
 PROGRAM = (type(sys), type, type(lambda: 0))  # modules, classes and functions are code, not data
 
@@ -43,7 +43,7 @@ def test_the_search_would_find_a_leak():
 
 
 def test_a_site_has_no_more_than_it_says():
-    assert set(Site.__slots__) == {"number", "name", "features", "given", "ids", "class_names"}
+    assert set(SceneSite.__slots__) == {"number", "name", "features", "given", "ids", "class_names"}
 
 
 def test_changing_a_site_does_not_change_the_scene():

@@ -16,8 +16,8 @@ from fedwinnow.config import shipped
 from fedwinnow.methods.find import find_method
 from fedwinnow.options import parse_spec
 from fedwinnow.scene.noise import RateNoise, make_noise
-from fedwinnow.study.plan import SETTINGS
 from fedwinnow.study.recipes import PAPERS, Recipe, Setting, recipes
+from fedwinnow.study.sweep_plan import SETTINGS
 
 STATED = tomllib.loads((Path(__file__).parent / "material" / "papers.toml").read_text(encoding="utf-8"))
 NOT_OF_A_PAPER = {"fednoro/fashion-mnist"}  # a miniature of our own

@@ -16,10 +16,10 @@ import fedwinnow
 from fedwinnow.cli import main, parse
 from fedwinnow.commands.sweep import Sweep
 from fedwinnow.errors import DataError, UsageError
-from fedwinnow.experiment.play import Manner
+from fedwinnow.experiment.play import Execution
 from fedwinnow.study.engine import make_engine
-from fedwinnow.study.plan import Job, make_plan, variants
 from fedwinnow.study.sweep import Clock, Outcome, Work
+from fedwinnow.study.sweep_plan import Job, make_plan, variants
 from fedwinnow.testing import comparable
 
 STUMBLING = Path(__file__).parent / "material" / "stumbling.py"
@@ -136,7 +136,7 @@ def test_a_failing_run_is_told_at_the_end_and_resumed_next_time(tmp_path, capsys
 def test_the_story_of_a_failure_goes_when_the_run_is_finished(tmp_path, monkeypatch):
     rows, scenes = variants(["fedavg"], "method", "method"), variants([{"name": "one"}], "scene", "scene")
     (job,) = make_plan(tmp_path, rows, scenes, [0], SMALL | {"rounds": 0}).jobs
-    work = Work(Manner(resume=True))
+    work = Work(Execution(resume=True))
     with monkeypatch.context() as patch:
         patch.setattr("fedwinnow.study.sweep.play", lambda *_: 1 / 0)
         assert work(job)[0] == "failed"
@@ -410,14 +410,14 @@ def test_changed_data_makes_the_runs_of_a_sweep_stale(tmp_path, monkeypatch):
 
 
 def test_finished_runs_of_another_source_stay_and_broken_ones_are_stale(tmp_path, monkeypatch):
-    from fedwinnow import source
+    from fedwinnow import package_hash
 
     settings = {**SMALL, "out": tmp_path, "seeds": 2}
     done = fedwinnow.sweep(["fedavg"], **settings)
     broken = done.outcomes[1].job.folder
     summary = json.loads((broken / "summary.json").read_text())
     (broken / "summary.json").write_text(json.dumps(summary | {"status": "interrupted"}))
-    monkeypatch.setattr(source, "package_source", lambda: "0" * 64)
+    monkeypatch.setattr(package_hash, "package_source", lambda: "0" * 64)
     again = fedwinnow.sweep(["fedavg"], **settings)
     assert [outcome.status for outcome in again.outcomes] == ["skipped", "stale"]
     assert "not finished" in again.stale[0].message

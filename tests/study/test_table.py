@@ -14,7 +14,7 @@ from rich.console import Console
 
 from fedwinnow.cli import main
 from fedwinnow.errors import DataError, UsageError
-from fedwinnow.study import writers
+from fedwinnow.study import table_writers
 from fedwinnow.study.table import Wanted, make_table
 from run_folders import write_run, write_runs
 
@@ -174,10 +174,10 @@ def test_published_numbers_stand_beside_ours(tmp_path):
 
 def test_csv_and_json_say_the_same(tmp_path):
     made = table(write_runs(tmp_path, CLEAR))
-    lines = list(csv.DictReader(io.StringIO(writers.as_csv(made))))
+    lines = list(csv.DictReader(io.StringIO(table_writers.as_csv(made))))
     assert lines[1]["row"] == "fedcorr"
     assert (float(lines[1]["mean"]), lines[1]["mark"], lines[1]["n"]) == (pytest.approx(71.666667), "best", "3")
-    value = json.loads(writers.as_json(made))
+    value = json.loads(table_writers.as_json(made))
     cell = value["columns"][0]["cells"]["fedcorr"]
     assert cell["seeds"] == {"0": 0.70, "1": 0.71, "2": 0.74}
     assert cell["mark"] == "best"
@@ -186,7 +186,7 @@ def test_csv_and_json_say_the_same(tmp_path):
 
 def test_latex_escapes(tmp_path):
     made = table(write_runs(tmp_path, {"fedavg": [0.1, 0.2], "a_b:x=1": [0.3, 0.5]}, noise="constant:rate=0.5"))
-    text = writers.latex(made)
+    text = table_writers.latex(made)
     assert r"a\_b:x=1 & 40.00 $\pm$ 14.14 $\approx$" in text
     assert r"(\%)" in text
 
@@ -196,7 +196,7 @@ def test_latex_compiles(tmp_path):
     write_runs(tmp_path / "runs", CLEAR, noise="fedcorr:rho=1,tau=0.5")
     write_runs(tmp_path / "runs", {"a_b:x=1": [0.3, 0.5]}, noise="constant:rate=0.5")
     made = table(tmp_path / "runs", show="last10,best,auroc")
-    page = rf"\documentclass{{article}}\begin{{document}}{writers.latex(made)}\end{{document}}"
+    page = rf"\documentclass{{article}}\begin{{document}}{table_writers.latex(made)}\end{{document}}"
     (tmp_path / "page.tex").write_text(page)
     done = subprocess.run(
         ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "page.tex"], cwd=tmp_path, capture_output=True
@@ -210,10 +210,10 @@ def test_no_number_of_a_table_is_cut_in_a_terminal(tmp_path, width):
         write_runs(tmp_path, CLEAR, noise=noise)
     made = table(tmp_path, show="last10,last,best,validation")
     written = io.StringIO()
-    writers.for_terminal(made).show(Console(file=written, width=width, force_terminal=True, color_system=None))
+    table_writers.for_terminal(made).show(Console(file=written, width=width, force_terminal=True, color_system=None))
     shown = written.getvalue().splitlines()
     assert max(map(len, shown)) <= width
-    wanted = Counter(text for row in made.rows for text, _ in writers.texts(made, row))
+    wanted = Counter(text for row in made.rows for text, _ in table_writers.texts(made, row))
     for text, times in wanted.items():
         assert sum(line.count(text) for line in shown) >= times
 
@@ -233,7 +233,7 @@ def test_command(tmp_path, capsys):
     assert "|  | last10 | last | best | rank |" in capsys.readouterr().out
     assert command(tmp_path / "runs", "--json", "--show", "auroc") == 0
     assert json.loads(capsys.readouterr().out)["columns"][0]["figure"] == "detection.samples.auroc"
-    for suffix in writers.SUFFIXES:
+    for suffix in table_writers.SUFFIXES:
         assert command(tmp_path / "runs", "--out", tmp_path / f"table{suffix}", "--quiet") == 0
         assert (tmp_path / f"table{suffix}").stat().st_size > 100
 

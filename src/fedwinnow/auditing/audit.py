@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 
 from fedwinnow.atomic import write_text
-from fedwinnow.auditing.folder import folder_names, table_text, write_site
+from fedwinnow.auditing.audit_folder import folder_names, table_text, write_site
+from fedwinnow.auditing.audit_report import write_report
+from fedwinnow.auditing.judging_models import Judged, find_judge, judge_run, prepare_audit, train_and_judge
 from fedwinnow.auditing.previews import Previews
-from fedwinnow.auditing.report import write_report
-from fedwinnow.auditing.training import Judged, find_judgement, judge_run, prepare_audit, train_and_judge
-from fedwinnow.auditing.verdicts import NOT_KNOWN, SiteVerdict, verdicts_of
-from fedwinnow.data.table import Table
+from fedwinnow.auditing.site_verdicts import NOT_KNOWN, SiteVerdict, verdicts_of
+from fedwinnow.data.table_reading import TextTable
 from fedwinnow.errors import UsageError
-from fedwinnow.experiment.play import Manner, Watcher
+from fedwinnow.experiment.play import Execution, Watcher
 from fedwinnow.experiment.prepare import prepare
+from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.formats import FORMAT
+from fedwinnow.folder_format import FORMAT
 from fedwinnow.metrics.detection import relabelling, sample_detection
-from fedwinnow.store import RunFolder
 
 # Models that have seen all labels know rare and hard samples; models that have left out what looks wrong do not believe
 # errors with a system. Half of the rounds each, and they judge together.
 DEFAULT_METHOD = "winnow:warm_up=0.5"
-DEFAULT_JUDGEMENT = "mean"
+DEFAULT_JUDGE = "mean"
 # Chosen on planted scenes (results/audit.md): from 0.5 on there is up to three times as much to look at as is wrong,
 # and from 0.9 on most errors with a system are missed.
 DEFAULT_THRESHOLD = 0.7
@@ -53,12 +53,12 @@ class AuditSettings:
     """Everything that may change what an audit finds."""
 
     experiment: Experiment
-    judgement: str = DEFAULT_JUDGEMENT
+    judge: str = DEFAULT_JUDGE
     threshold: float = DEFAULT_THRESHOLD  # of p_wrong
     run: Path | None = None  # a run that has been trained before, whose settings the experiment then has
 
     def __post_init__(self) -> None:
-        find_judgement(self.judgement)  # an unknown one is an error now, before anything is written
+        find_judge(self.judge)  # an unknown one is an error now, before anything is written
         if not 0 < self.threshold <= 1:
             raise UsageError(f"--threshold {self.threshold} was given; allowed: above 0 and at most 1.")
 
@@ -80,9 +80,9 @@ class AuditOutcome:
 def perform(
     settings: AuditSettings,
     out: Path,
-    manner: Manner,
+    execution: Execution,
     watchers: tuple[Watcher, ...] = (),
-    table: Table | None = None,
+    table: TextTable | None = None,
     columns: tuple[str, ...] = (),
 ) -> AuditOutcome:
     """Audit, and write the audit folder; an interrupted one goes on where it was."""
@@ -90,7 +90,7 @@ def perform(
     with place.locked():
         if (out / "sites.csv").exists():
             raise UsageError(f"--out {out} already holds an audit, perhaps with decisions. Choose another folder.")
-        judged = judge(settings, out, manner, watchers)
+        judged = ask_judge(settings, out, execution, watchers)
         verdicts = verdicts_of(judged, settings.threshold)
         names = folder_names([verdict.site for verdict in verdicts])
         facts = facts_of(settings, judged)
@@ -103,12 +103,12 @@ def perform(
     return outcome
 
 
-def judge(settings: AuditSettings, out: Path, manner: Manner, watchers: tuple[Watcher, ...]) -> Judged:
+def ask_judge(settings: AuditSettings, out: Path, execution: Execution, watchers: tuple[Watcher, ...]) -> Judged:
     """How much the models hold against every label."""
-    judgement = find_judgement(settings.judgement)
+    judge = find_judge(settings.judge)
     if settings.run is not None:
-        return judge_run(prepare(settings.experiment), settings.run, judgement, manner)
-    return train_and_judge(prepare_audit(settings.experiment, judgement), out / "training", judgement, manner, watchers)
+        return judge_run(prepare(settings.experiment), settings.run, judge, execution)
+    return train_and_judge(prepare_audit(settings.experiment, judge), out / "training", judge, execution, watchers)
 
 
 def facts_of(settings: AuditSettings, judged: Judged) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def facts_of(settings: AuditSettings, judged: Judged) -> dict[str, Any]:
     return {
         "data": {"name": stage.scene.data.name, "kind": stage.scene.data.kind, "source": stage.scene.data.source},
         "method": str(stage.method),
-        "judgement": str(find_judgement(settings.judgement)),
+        "judge": str(find_judge(settings.judge)),
         "rounds": stage.experiment.rounds,
         "seed": stage.experiment.seed,
         "sites": int((stage.scene.holdings.sizes > 0).sum()),

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedwinnow.atomic import sweep, write_text
-from fedwinnow.auditing.folder import table_text
+from fedwinnow.auditing.audit_folder import table_text
 from fedwinnow.errors import DataError, RunError, UsageError
-from fedwinnow.store import try_lock
+from fedwinnow.experiment.run_folder import try_lock
 
 HEADER = ("id", "reviewer", "decision", "label", "time")
 ACCEPT, KEEP, OTHER, SKIP = "accept", "keep", "other", "skip"

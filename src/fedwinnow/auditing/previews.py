@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedwinnow import catalogue
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.sources.table_source import TableSource
-from fedwinnow.data.table import Table
+from fedwinnow.data.table_reading import TextTable
 
 LARGEST_SIDE = 256  # pixels
 LOSSLESS_SIDE = 64  # small pictures stay exact
@@ -25,12 +25,12 @@ class Previews:
     """The previews of a data set's training part."""
 
     dataset: Dataset
-    table: Table | None  # where the samples came from one
+    table: TextTable | None  # where the samples came from one
     columns: tuple[str, ...]
     lines: dict[str, int]  # id -> row of the table
 
     @classmethod
-    def of(cls, dataset: Dataset, table: Table | None = None, columns: tuple[str, ...] = ()) -> Previews:
+    def of(cls, dataset: Dataset, table: TextTable | None = None, columns: tuple[str, ...] = ()) -> Previews:
         """With the table that the data was read from, where there is one."""
         lines = {str(name): row for row, name in enumerate(dataset.train.ids)} if table is not None else {}
         if table is None and dataset.kind != "images" and dataset.source:

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedwinnow.backends.crew import Crew
-from fedwinnow.backends.segments import Arena, Arenas, SharedArrays, plan, read, write
-from fedwinnow.backends.setup_text import describe_host
+from fedwinnow.backends.host_as_text import describe_host
+from fedwinnow.backends.shared_memory import Arena, Arenas, SharedArrays, plan, read, write
+from fedwinnow.backends.worker_pool import WorkerPool
 from fedwinnow.federation.client import scoring_batch
 from fedwinnow.federation.host import Answer, Host, Task
-from fedwinnow.federation.payload import Payload, size_in_bytes
+from fedwinnow.mathematics.payload import Payload, size_in_bytes
 
 AHEAD = 2  # questions under way per worker: the next one is ready when a worker ends the one before
 STRETCHES = 4  # per worker, when the test part is shared out: more even, hardly more messages
@@ -42,7 +42,7 @@ class Processes:
     A crew may be lent by somebody who plays several runs; then it is theirs to close.
     """
 
-    def __init__(self, host: Host, workers: int, crew: Crew | None = None) -> None:
+    def __init__(self, host: Host, workers: int, crew: WorkerPool | None = None) -> None:
         self.host = host
         self.arrays = SharedArrays()
         self.arenas = Arenas()
@@ -51,7 +51,7 @@ class Processes:
         try:
             described = describe_host(host, self.arrays)
             if crew is None:
-                crew = self.own_crew = Crew(workers)
+                crew = self.own_crew = WorkerPool(workers)
             self.crew = crew
             # One thread per worker waits for it, so that the next question goes out while this thread merges.
             self.senders = ThreadPoolExecutor(len(crew), "worker")
@@ -239,7 +239,7 @@ def device_of(device: str, worker: int) -> str:
     return f"cuda:{worker % cards}" if cards else device
 
 
-def end(crew: Crew | None, senders: ThreadPoolExecutor | None, arrays: SharedArrays, arenas: Arenas) -> None:
+def end(crew: WorkerPool | None, senders: ThreadPoolExecutor | None, arrays: SharedArrays, arenas: Arenas) -> None:
     """End everything that a backend started; workers first, because they write to the arenas."""
     if senders is not None:
         senders.shutdown(wait=False, cancel_futures=True)

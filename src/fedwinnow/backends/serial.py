@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from torch import Tensor
 
 from fedwinnow.federation.host import Answer, Host, Task
-from fedwinnow.federation.payload import Payload
+from fedwinnow.mathematics.payload import Payload
 
 
 class Serial:

@@ -12,7 +12,7 @@ from fedwinnow.commands.common import Flags
 from fedwinnow.errors import UsageError
 
 if TYPE_CHECKING:
-    from fedwinnow.auditing.applying.changes import Plan
+    from fedwinnow.auditing.applying.changes import CorrectionPlan
 
 Where = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 
@@ -80,6 +80,6 @@ class Apply(Flags):
         return 0
 
 
-def said(plan: Plan) -> str:
+def said(plan: CorrectionPlan) -> str:
     """What was not changed, in words."""
     return f"{plan.kept} kept by people, {plan.open} undecided, {len(plan.disputed)} disputed between reviewers"

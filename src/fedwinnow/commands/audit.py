@@ -57,8 +57,8 @@ class Audit(Flags):
     """A finished run whose model judges, instead of training."""
     method: str = "winnow:warm_up=0.5"
     """The method that trains the judging models; none of them measured better on all kinds of errors than this one."""
-    judgement: str | None = None
-    """How the models judge (see `fedwinnow judgements`); none: the one that measured best."""
+    judge: str | None = None
+    """How the models judge (see `fedwinnow judges`); none: the one that measured best."""
     threshold: float | None = None
     """From which p_wrong on a person should look at a label; none: 0.7."""
     expected_false_alarms: float | None = None
@@ -96,7 +96,7 @@ class Audit(Flags):
         """Audit, with a progress bar on a terminal."""
         from fedwinnow.auditing.audit import perform
         from fedwinnow.commands.progress import Bar
-        from fedwinnow.experiment.play import Manner
+        from fedwinnow.experiment.play import Execution
 
         settings = self.settings()
         folder = self.out or default_folder(
@@ -105,7 +105,7 @@ class Audit(Flags):
         console = self.console()
         try:
             with Bar(console, self.backend, self.device) as bar:
-                outcome = perform(settings, folder, Manner(self.backend, self.device, redo=self.redo), (bar,))
+                outcome = perform(settings, folder, Execution(self.backend, self.device, redo=self.redo), (bar,))
         except KeyboardInterrupt:
             console.print(f"\ninterrupted; the same command goes on where it was (folder {folder})", markup=False)
             return 130
@@ -115,14 +115,14 @@ class Audit(Flags):
 
     def settings(self) -> AuditSettings:
         """What was asked for."""
-        from fedwinnow.auditing.start import choices_of, settings_for, settings_of_run
+        from fedwinnow.auditing.audit_request import choices_of, settings_for, settings_of_run
 
         choices = choices_of(self.threshold, self.expected_false_alarms, False if self.no_self_test else None)
         if self.run_folder is not None:
             if self.data is not None:
                 raise UsageError("--data and --run exclude each other: a run knows its data.")
             self.refuse_beside_run()
-            return settings_of_run(self.run_folder, self.judgement, choices)
+            return settings_of_run(self.run_folder, self.judge, choices)
         if self.data is None:
             raise UsageError("nothing to audit was given; allowed: --data, or --run with the folder of a run.")
         values: dict[str, Any] = {name: getattr(self, name) for name in TRAINING}
@@ -131,7 +131,7 @@ class Audit(Flags):
             site=self.site,
             clients=self.clients,
             partition=self.partition,
-            judgement=self.judgement,
+            judge=self.judge,
             choices=choices,
             **values,
         )

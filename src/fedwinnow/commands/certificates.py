@@ -25,7 +25,7 @@ class Certificates(Flags):
 
     def run(self) -> int:
         """Make them, and say who gets what."""
-        from fedwinnow.network.keys import make_certificates
+        from fedwinnow.deployment.keys import make_certificates
 
         if not self.host or not self.sites:
             raise UsageError("give --host with the coordinator's name, and --sites with the names of the sites.")

@@ -34,9 +34,9 @@ class Demo(Flags):
 
     def run(self) -> int:
         """Make the scene, show and draw it, train two methods on it, audit its labels, and say what was found."""
-        from fedwinnow.scene.files import describe_scene
         from fedwinnow.scene.scene import Scene
-        from fedwinnow.scene.show import show_scene
+        from fedwinnow.scene.scene_files import describe_scene
+        from fedwinnow.scene.scene_in_terminal import show_scene
 
         console = self.console()
         console.print(f"{DURATION}; what is done stays in {self.out}", markup=False)
@@ -67,7 +67,7 @@ class Demo(Flags):
 
     def draw(self, scene: Scene, console: Console) -> list[str]:
         """The pictures of the scene; without the library that draws them the demo goes on."""
-        from fedwinnow.figures.scene import draw_scene
+        from fedwinnow.study.figures.scene_pictures import draw_scene
 
         try:
             return [str(path) for path in draw_scene(scene, self.out)]
@@ -79,7 +79,7 @@ class Demo(Flags):
         """The labels of all sites, judged; a second call of the demo finds it done."""
         from fedwinnow.auditing.audit import DEFAULT_METHOD, AuditSettings, perform
         from fedwinnow.commands.progress import Bar
-        from fedwinnow.experiment.play import Manner
+        from fedwinnow.experiment.play import Execution
         from fedwinnow.experiment.settings import Experiment
 
         folder = self.out / "audit"
@@ -94,12 +94,12 @@ class Demo(Flags):
             optimizer="sgd:lr=0.03,momentum=0.9",
         )
         with Bar(console) as bar:
-            return perform(AuditSettings(experiment), folder, Manner(redo=self.redo), (bar,)).facts
+            return perform(AuditSettings(experiment), folder, Execution(redo=self.redo), (bar,)).facts
 
     def train(self, method: str, console: Console) -> dict[str, Any]:
         """One run on the scene; a second call of the demo finds it finished."""
         from fedwinnow.commands.progress import Bar
-        from fedwinnow.experiment.play import Manner, play
+        from fedwinnow.experiment.play import Execution, play
         from fedwinnow.experiment.settings import Experiment
 
         experiment = Experiment(
@@ -111,12 +111,12 @@ class Demo(Flags):
             optimizer="sgd:lr=0.03,momentum=0.9",
         )
         with Bar(console) as bar:
-            return play(experiment, self.out / method, Manner(resume=True, redo=self.redo), (bar,))
+            return play(experiment, self.out / method, Execution(resume=True, redo=self.redo), (bar,))
 
 
 def show_runs(summaries: dict[str, dict[str, Any]], console: Console) -> None:
     """What each method reached, side by side."""
-    from fedwinnow.report.words import percent
+    from fedwinnow.experiment.report.numbers_in_words import percent
     from fedwinnow.terminal import Grid
 
     rows = []

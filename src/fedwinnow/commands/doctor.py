@@ -133,7 +133,7 @@ def data_findings() -> Iterator[Finding]:
 
 def cache_folder() -> Path:
     """Where converted data goes."""
-    from fedwinnow.data.files import cache_folder as folder
+    from fedwinnow.data.source_files import cache_folder as folder
 
     return folder()
 

@@ -33,7 +33,7 @@ class Figure(Flags):
 
     def run(self) -> int:
         """Draw, and say where."""
-        from fedwinnow.figures.gallery import PICTURES, draw
+        from fedwinnow.study.figures.gallery import PICTURES, draw
 
         console = self.console()
         if not self.name:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedwinnow.commands.common import Flags
-from fedwinnow.commands.network import refuse_unless_protected, tell
+from fedwinnow.commands.serve_and_join import refuse_unless_protected, tell
 from fedwinnow.errors import UsageError
 
 
@@ -52,16 +52,16 @@ class Join(Flags):
 
     def run(self) -> int:
         """Answer until the run is over."""
-        from fedwinnow.network.exposure import USUAL
-        from fedwinnow.network.holdings import holding_of
-        from fedwinnow.network.keys import SiteFiles
-        from fedwinnow.network.quiet import prepare
-        from fedwinnow.network.site import Site, claim
-        from fedwinnow.store import RunFolder
+        from fedwinnow.deployment.exposure_limit import USUAL
+        from fedwinnow.deployment.flower_environment import prepare
+        from fedwinnow.deployment.keys import SiteFiles
+        from fedwinnow.deployment.site import Site, claim
+        from fedwinnow.deployment.site_data import holding_of
+        from fedwinnow.experiment.run_folder import RunFolder
 
         self.check()
         prepare("join")
-        from fedwinnow.backends import flower_visit
+        from fedwinnow.deployment import flower_visit
 
         files = None if self.tls is None else SiteFiles(self.tls)
         name = self.name or (self.tls.resolve().name if self.tls else socket.gethostname())

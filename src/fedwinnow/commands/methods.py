@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from fedwinnow import catalogue
+from fedwinnow.commands.catalogues import Catalogue, as_json, show_options
 from fedwinnow.commands.common import escaped
-from fedwinnow.commands.parts import Catalogue, as_json, show_options
-from fedwinnow.report.words import LEARNS, RECEIVERS
+from fedwinnow.experiment.report.numbers_in_words import LEARNS, RECEIVERS
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,14 +14,14 @@ from fedwinnow.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedwinnow.study.plan import Plan
     from fedwinnow.study.recipes import Recipe
+    from fedwinnow.study.sweep_plan import Plan
 
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 
 
 @dataclass
-class List(Flags):
+class PaperList(Flags):
     """The recipes: every table of the papers, how many runs it takes and which of its methods are missing here."""
 
     def run(self) -> int:
@@ -88,7 +88,7 @@ class Chosen(Flags):
 
 
 @dataclass
-class Run(Chosen):
+class PaperRun(Chosen):
     """Run a recipe: the same command again skips what is finished and resumes what is not."""
 
     jobs: int = 1
@@ -105,7 +105,7 @@ class Run(Chosen):
     def run(self) -> int:
         """Say what will happen, then do it."""
         from fedwinnow.commands.sweep import carry_out, planned
-        from fedwinnow.experiment.play import Manner
+        from fedwinnow.experiment.play import Execution
         from fedwinnow.study.engine import make_engine
         from fedwinnow.study.sweep import Work
 
@@ -115,13 +115,13 @@ class Run(Chosen):
         if self.plan:
             self.emit(planned(plan))
             return 0
-        work = Work(Manner(device=self.device, resume=True, redo=self.redo))
+        work = Work(Execution(device=self.device, resume=True, redo=self.redo))
         return carry_out(self, plan, engine, work, f"paper table {self.name} --scale {self.scale}")
 
     def announce(self, plan: Plan, console: Console) -> None:
         """What the recipe is, what was changed, what it costs."""
-        from fedwinnow.experiment.estimate import in_words
-        from fedwinnow.study.cost import estimated_hours
+        from fedwinnow.experiment.time_estimate import in_words
+        from fedwinnow.study.plan_cost import estimated_hours
         from fedwinnow.study.sweep import states_of
 
         recipe, states = self.recipe(), states_of(plan)
@@ -146,7 +146,7 @@ class Run(Chosen):
 
 
 @dataclass
-class Table(Chosen):
+class PaperTable(Chosen):
     """The table of a recipe from its runs, the paper's own numbers beside ours; cells without a run stay visible."""
 
     test: Literal["t", "wilcoxon"] = "t"
@@ -178,12 +178,12 @@ def parsed_changes(words: tuple[str, ...]) -> dict[str, Any]:
     """key=value as settings of the right type."""
     from typing import get_type_hints
 
-    from fedwinnow.commands.run import Run as Experiment
+    from fedwinnow.commands.run import Run
     from fedwinnow.errors import unknown
     from fedwinnow.options import convert
-    from fedwinnow.study.plan import SETTINGS
+    from fedwinnow.study.sweep_plan import SETTINGS
 
-    hints = {name: hint for name, hint in get_type_hints(Experiment).items() if name in SETTINGS}
+    hints = {name: hint for name, hint in get_type_hints(Run).items() if name in SETTINGS}
     found = {}
     for word in words:
         key, equals, value = word.partition("=")

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedwinnow.commands.common import escaped
-from fedwinnow.experiment.estimate import estimate, in_words
 from fedwinnow.experiment.play import Watcher
 from fedwinnow.experiment.prepare import Stage
-from fedwinnow.report.words import number, percent
+from fedwinnow.experiment.report.numbers_in_words import number, percent
+from fedwinnow.experiment.time_estimate import estimate, in_words
 from fedwinnow.terminal import Grid
 
 

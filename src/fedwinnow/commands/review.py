@@ -37,12 +37,12 @@ class Review(Flags):
         import webbrowser
 
         from fedwinnow.auditing.decisions import check_reviewer
-        from fedwinnow.auditing.reviewing.desk import Desk
-        from fedwinnow.auditing.reviewing.server import ReviewServer
+        from fedwinnow.auditing.reviewing.review_queue import ReviewQueue
+        from fedwinnow.auditing.reviewing.review_server import ReviewServer
 
         if self.folder is None:
             raise UsageError("no folder was given; needed: that of one audited site, for example audits/x/north.")
-        desk = Desk(self.folder, check_reviewer(self.reviewer if self.reviewer is not None else user_name()))
+        desk = ReviewQueue(self.folder, check_reviewer(self.reviewer if self.reviewer is not None else user_name()))
         with ReviewServer(desk, self.port) as server:
             self.emit({"url": server.url, "to_review": len(desk.rows), "reviewer": desk.reviewer})
             if self.json:

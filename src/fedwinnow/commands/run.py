@@ -3,97 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fedwinnow.commands.common import Flags
+from fedwinnow.experiment.run_settings import RunSettings
 
 if TYPE_CHECKING:
-    from fedwinnow.experiment.play import Manner, Watcher
+    from fedwinnow.experiment.play import Execution, Watcher
     from fedwinnow.experiment.settings import Experiment
 
-    Play = Callable[[Experiment, Path, Manner, tuple[Watcher, ...]], dict[str, Any]]
+    Play = Callable[[Experiment, Path, Execution, tuple[Watcher, ...]], dict[str, Any]]
 
 
 @dataclass
-class Run(Flags):
+class Run(RunSettings, Flags):
     """Train a federation on a scene and measure it.
 
     Every part is written name:key=value,key=value; `fedwinnow methods`, `data`, `partitions`, `noises`, `models`,
     `losses`, `aggregators` and `optimizers` list them with all their options.
     """
-
-    data: str = "digits"
-    """The data: a name with options (csv:path=a.csv,label=diagnosis), or a path to a folder of images or a file."""
-    model: str | None = None
-    """The model; none: it follows the data. ./my_model.py:build takes your own; lenet+mlp: in turn (see rhfl)."""
-    clients: int = 20
-    """How many clients; the partition `column` takes them from the data instead."""
-    participation: float = 0.25
-    """The share of clients that takes part in a round; at least one does."""
-    rounds: int = 40
-    """How many rounds."""
-    epochs: int = 5
-    """Local epochs per round."""
-    batch_size: int = 32
-    """Samples per step."""
-    optimizer: str = "sgd:lr=0.03,momentum=0.5"
-    """The local optimiser, made anew for every client and round."""
-    partition: str = "iid"
-    """Who holds which sample."""
-    noise: str | None = None
-    """Which labels are wrong; none: trusted data stays right, other data keeps the labels it was given."""
-    scene: Path | None = None
-    """The folder of a saved scene, instead of --data, --clients, --partition and --noise."""
-    method: str = "fedavg"
-    """The method, or a file with your own: ./my_method.py:key=value."""
-    seed: int = 0
-    """The same seed gives the same numbers, whatever the backend."""
-    backend: str = "serial"
-    """serial, or processes:workers=2."""
-    device: str | None = None
-    """cpu, cuda, cuda:1, mps; none: the best there is."""
-    out: Path | None = None
-    """The run folder; none: runs/<method>-<data>-<seed>."""
-    config: Path | None = None
-    """A TOML file with the same names, or one of `fedwinnow configs`; flags win over it, option by option."""
-    resume: bool = False
-    """Continue a run that was interrupted, or a finished one with more --rounds."""
-    redo: Literal["all", "stale"] | None = None
-    """Start anew and remove what the run has left in the folder; stale: only where its code or data has changed."""
-    test: float = 0.2
-    """The share split off as the test part, where the data has none of its own."""
-    validation: float = 0.0
-    """The share of every client's samples held out, labels as given, to choose a round by."""
-    trusted: float = 0.0
-    """Samples with right labels for the server: a share of the test part (0.2), or so many of its samples (200)."""
-    public: str | None = None
-    """Samples without labels for everybody: a share or a number, as above, or the name of other data (cifar100)."""
-    eval_every: int = 1
-    """Measure on the test part every so many rounds."""
-    memorisation_every: int = 0
-    """Measure every so many rounds which wrong labels the global and the local models know by heart; 0: at the end."""
-    least_count: int = 0
-    """What concerns fewer samples does not leave a site: a smaller site is absent, a smaller class as if missing."""
-    views: Literal["none", "flip", "crop_flip", "strong"] = "none"
-    """Random views of images in training; strong: crop and flip, three operations of RandAugment and a patch."""
-    clip: float | None = None
-    """Clip the norm of the gradient."""
-    drop_last: bool = False
-    """Leave out the last batch of an epoch when it is not full."""
-    batch_norm: Literal["average", "local", "batch_statistics"] = "average"
-    """Running statistics: averaged like weights, kept by each client, or not used at all (FedRN)."""
-    mixed_precision: bool = False
-    """Half precision where it is safe; on a CUDA device only."""
-    checkpoint_every: int = 1
-    """Save every so many rounds, more for big models; at most once a second, and always at the end."""
-    on_client_error: Literal["stop", "drop"] = "stop"
-    """When a client fails: stop with its name, or leave it out of the round."""
-    quorum: float = 0.5
-    """With drop: the share of the asked clients that must answer."""
-    track: str | None = None
-    """Trackers, separated by commas: tensorboard, wandb (offline unless WANDB_MODE says otherwise), mlflow."""
 
     def run(self) -> int:
         """Play the experiment on this machine."""
@@ -103,16 +33,16 @@ class Run(Flags):
 
     def carried_out(self, play: Play) -> int:
         """The run from its flags to its summary, with a progress bar on a terminal; `play` is what happens between."""
-        from fedwinnow.api import default_folder
         from fedwinnow.commands.progress import Bar, show_summary
-        from fedwinnow.trackers.tracker import make_trackers
+        from fedwinnow.experiment.run_settings import default_folder
+        from fedwinnow.experiment.trackers.tracker import make_trackers
 
-        experiment, manner, console = self.experiment(), self.manner(), self.console()
+        experiment, execution, console = self.experiment(), self.execution(), self.console()
         folder = self.out or default_folder(experiment)
         try:
             trackers = make_trackers(self.track, folder)
-            with Bar(console, manner.backend, manner.device) as bar:
-                summary = play(experiment, folder, manner, (bar, *trackers))
+            with Bar(console, execution.backend, execution.device) as bar:
+                summary = play(experiment, folder, execution, (bar, *trackers))
         except KeyboardInterrupt:
             anew = ", without --redo" if self.redo else ""
             words = f"\ninterrupted; continue with the same command and --resume{anew} (folder {folder})"
@@ -121,26 +51,3 @@ class Run(Flags):
         self.emit({"folder": str(folder), **summary})
         show_summary(summary, folder, console)
         return 0
-
-    def manner(self) -> Manner:
-        """How the run is carried out, which changes nothing in its result."""
-        from fedwinnow.experiment.play import Manner
-        from fedwinnow.federation.rounds import Faults
-
-        faults = Faults(self.on_client_error, self.quorum)
-        return Manner(self.backend, self.device, self.resume, self.checkpoint_every, faults, redo=self.redo)
-
-    def experiment(self) -> Experiment:
-        """The settings that may change a result."""
-        from fedwinnow.experiment.settings import Experiment
-
-        self.refuse_beside_scene()
-        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(Experiment)}
-        return Experiment(**values)
-
-    def refuse_beside_scene(self) -> None:
-        """Flags that a saved scene would silently overrule; over a config file it may, which says it of another run."""
-        from fedwinnow.experiment.settings import refuse_beside_scene
-
-        if self.scene is not None and self.config is None:
-            refuse_beside_scene({field.name: (getattr(self, field.name), field.default) for field in fields(self)})

@@ -15,7 +15,7 @@ Folder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 
 
 @dataclass
-class Make(Flags):
+class SceneMake(Flags):
     """Make a scene: deal the data out to clients, make labels wrong, measure how wrong they really are.
 
     Every part is written name:key=value,key=value; `fedwinnow data`, `partitions`, `noises` and `flips` list them.
@@ -41,9 +41,9 @@ class Make(Flags):
     def run(self) -> int:
         """Make, save and show."""
 
-        from fedwinnow.scene.files import describe_scene
         from fedwinnow.scene.scene import Scene
-        from fedwinnow.scene.show import show_scene
+        from fedwinnow.scene.scene_files import describe_scene
+        from fedwinnow.scene.scene_in_terminal import show_scene
 
         scene = Scene.make(
             self.data,
@@ -63,7 +63,7 @@ class Make(Flags):
 
 
 @dataclass
-class Show(Flags):
+class SceneShow(Flags):
     """Show a scene in the terminal: the class-by-client map, and nominal and realised rates."""
 
     folder: Folder = Path("scenes/scene")
@@ -73,9 +73,9 @@ class Show(Flags):
 
     def run(self) -> int:
         """Load and show."""
-        from fedwinnow.scene.files import describe_scene
         from fedwinnow.scene.scene import Scene
-        from fedwinnow.scene.show import show_scene
+        from fedwinnow.scene.scene_files import describe_scene
+        from fedwinnow.scene.scene_in_terminal import show_scene
 
         if self.limit < 0:
             raise UsageError(f"--limit {self.limit} was given; allowed: 0 or more.")
@@ -86,7 +86,7 @@ class Show(Flags):
 
 
 @dataclass
-class Draw(Flags):
+class SceneDraw(Flags):
     """Draw a scene: the bubble plot of the papers, the transition heat map, the bars of the rates."""
 
     folder: Folder = Path("scenes/scene")
@@ -98,8 +98,8 @@ class Draw(Flags):
 
     def run(self) -> int:
         """Load and draw."""
-        from fedwinnow.figures.scene import draw_scene
         from fedwinnow.scene.scene import Scene
+        from fedwinnow.study.figures.scene_pictures import draw_scene
 
         pictures = draw_scene(Scene.load(self.folder), self.out or self.folder, self.format)
         self.emit([str(path) for path in pictures])
@@ -109,7 +109,7 @@ class Draw(Flags):
 
 
 @dataclass
-class Export(Flags):
+class SceneExport(Flags):
     """Write the arrays `client`, `given` and, where known, `true`, aligned with the training rows (-1: nobody)."""
 
     folder: Folder = Path("scenes/scene")
@@ -119,8 +119,8 @@ class Export(Flags):
 
     def run(self) -> int:
         """Load and export."""
-        from fedwinnow.scene.files import export_scene
         from fedwinnow.scene.scene import Scene
+        from fedwinnow.scene.scene_files import export_scene
 
         if self.out.suffix not in (".npz", ".csv"):
             raise UsageError(f"--out {self.out} was given; allowed: a file that ends in .npz or .csv.")
@@ -131,7 +131,7 @@ class Export(Flags):
 
 
 @dataclass
-class Import(Flags):
+class SceneImport(Flags):
     """Take over a scene that was made elsewhere."""
 
     data: str = "digits"
@@ -149,8 +149,8 @@ class Import(Flags):
         """Read, check, save and show."""
         from fedwinnow.data.load import load
         from fedwinnow.data.split import with_test_part
-        from fedwinnow.scene.files import describe_scene, import_scene
-        from fedwinnow.scene.show import show_scene
+        from fedwinnow.scene.scene_files import describe_scene, import_scene
+        from fedwinnow.scene.scene_in_terminal import show_scene
 
         if self.source is None:
             raise UsageError("--from is missing; give the .npz file with the arrays `client` and `given`.")

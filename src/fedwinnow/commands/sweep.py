@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from fedwinnow.experiment.identity import Redo
     from fedwinnow.study.engine import Engine
-    from fedwinnow.study.plan import Plan
     from fedwinnow.study.sweep import Clock, Outcome, Swept, Work
+    from fedwinnow.study.sweep_plan import Plan
 
 STATUSES = ("finished", "skipped", "failed", "stale")
 Tables = tyro.conf.Suppress[tuple[dict[str, Any], ...]]
@@ -73,11 +73,13 @@ class Sweep(Run):
         if self.plan:
             return self.show_plan(plan, engine, console)
         announce(plan, engine, self.device, console, self.redo)
-        return carry_out(self, plan, engine, Work(replace(self.manner(), resume=True), self.track), f"table {plan.out}")
+        return carry_out(
+            self, plan, engine, Work(replace(self.execution(), resume=True), self.track), f"table {plan.out}"
+        )
 
     def make_plan(self) -> Plan:
         """The plan that flags or file describe."""
-        from fedwinnow.study.plan import SETTINGS, Variant, make_plan, variants
+        from fedwinnow.study.sweep_plan import SETTINGS, Variant, make_plan, variants
 
         self.refuse_ignored()
         rows = variants([*self.methods, *self.rows] or [self.method], "method", "method")
@@ -123,7 +125,7 @@ def carry_out(flags: Flags, plan: Plan, engine: Engine, work: Work, following: s
 
     console = flags.console()
     if not engine.has_workers:  # the machines of a cluster have devices of their own
-        choose_device(work.manner.device)
+        choose_device(work.execution.device)
     try:
         swept = run_plan(plan, engine, work, lambda outcome, clock: tell(outcome, clock, console))
     except KeyboardInterrupt:
@@ -135,7 +137,7 @@ def carry_out(flags: Flags, plan: Plan, engine: Engine, work: Work, following: s
 
 def announce(plan: Plan, engine: Engine, device: str | None, console: Console, redo: Redo = None) -> None:
     """How many runs there are, what state they are in, what they will cost."""
-    from fedwinnow.experiment.estimate import in_words
+    from fedwinnow.experiment.time_estimate import in_words
     from fedwinnow.study.sweep import estimated_seconds, states_of, to_play
 
     if console.quiet:
@@ -161,8 +163,8 @@ def announce(plan: Plan, engine: Engine, device: str | None, console: Console, r
 
 def tell(outcome: Outcome, clock: Clock, console: Console) -> None:
     """One line for a run that has ended, with the time left."""
-    from fedwinnow.experiment.estimate import in_words
-    from fedwinnow.report.words import percent
+    from fedwinnow.experiment.report.numbers_in_words import percent
+    from fedwinnow.experiment.time_estimate import in_words
 
     job, left = outcome.job, clock.seconds_left()
     result = (

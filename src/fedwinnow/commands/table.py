@@ -11,13 +11,13 @@ import tyro
 from fedwinnow.commands.common import Flags, escaped
 
 if TYPE_CHECKING:
-    from fedwinnow.study.table import Table as Made
+    from fedwinnow.study.table import Table
 
 Folders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 
 
 @dataclass
-class Table(Flags):
+class TableOfRuns(Flags):
     """Rows and columns from any set of run folders, with means, deviations and a paired test over seeds.
 
     A row is a method, a column a scene; a folder that holds run folders stands for all of them. The best of a column
@@ -60,20 +60,25 @@ def split_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip().replace("-", "_") for name in text.split(",") if name.strip())
 
 
-def present(flags: Flags, table: Made, form: str, out: Path | None) -> None:
+def present(flags: Flags, table: Table, form: str, out: Path | None) -> None:
     """Write or print a table as asked."""
-    from fedwinnow.study import writers
+    from fedwinnow.study import table_writers
 
     if out is not None:
-        writers.write(table, out)
-    flags.emit(writers.as_value(table))
+        table_writers.write(table, out)
+    flags.emit(table_writers.as_value(table))
     console = flags.console()
     if out is not None:
         console.print(f"written to [bold]{escaped(out)}[/]")
     elif form == "terminal":
-        writers.for_terminal(table).show(console)
+        table_writers.for_terminal(table).show(console)
         console.print()
         for words in (table.caption, *table.notes):
             console.print(words, style="dim", markup=False)
     elif not (flags.quiet or flags.json):
-        print({"markdown": writers.markdown, "latex": writers.latex, "csv": writers.as_csv}[form](table), end="")
+        print(
+            {"markdown": table_writers.markdown, "latex": table_writers.latex, "csv": table_writers.as_csv}[form](
+                table
+            ),
+            end="",
+        )

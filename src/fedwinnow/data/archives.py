@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwinnow.data.files import existing_file
+from fedwinnow.data.source_files import existing_file
 from fedwinnow.errors import DataError
 
 ALWAYS_ALLOWED = 10**9  # bytes of arrays, however small the file

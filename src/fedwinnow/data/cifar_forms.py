@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedwinnow.data.published import PublishedFile, missing_line
+from fedwinnow.data.published_files import PublishedFile, missing_line
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Layout:
+class CifarLayout:
     """What sets CIFAR-10 and CIFAR-100 apart."""
 
     name: str
@@ -59,7 +59,7 @@ def archive_and_folder(name: str, md5: str, size: int, unpacked: str) -> tuple[P
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 PACK = PublishedFile("cifar10.zip", None, "whoever made this lossless WebP pack", folders=("", "cifar10"))
 
-CIFAR10 = Layout(
+CIFAR10 = CifarLayout(
     name="cifar10",
     classes=10,
     label_bytes=1,
@@ -84,7 +84,7 @@ CIFAR10 = Layout(
         Form("pack", PACK, None),
     ),
 )
-CIFAR100 = Layout(
+CIFAR100 = CifarLayout(
     name="cifar100",
     classes=100,
     label_bytes=2,

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwinnow.data.contents import Contents, contents_of_arrays, contents_of_files
+from fedwinnow.data.content_hash import Contents, contents_of_arrays, contents_of_files
 from fedwinnow.errors import DataError
 
 Kind = Literal["images", "rows", "tokens"]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fedwinnow.atomic import replacing
 from fedwinnow.data.dataset import Features, Resident, Rows
-from fedwinnow.data.files import cache_folder
+from fedwinnow.data.source_files import cache_folder
 from fedwinnow.errors import DataError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class BrokenImage(DataError):
 
 
 @dataclass(frozen=True)
-class Frame:
+class ImageFrame:
     """The shape that every image of a set is brought to."""
 
     height: int
@@ -76,11 +76,11 @@ def load_images(
     return Resident(cached_pixels(images, cache_key_names))
 
 
-def common_frame(paths: Sequence[Path], size: int | tuple[int, int] | None, channels: int | None = None) -> Frame:
+def common_frame(paths: Sequence[Path], size: int | tuple[int, int] | None, channels: int | None = None) -> ImageFrame:
     """The size and the number of channels that suit all these files."""
     if size is not None and channels is not None:
         height, width = (size, size) if isinstance(size, int) else size
-        return Frame(height, width, channels)
+        return ImageFrame(height, width, channels)
     found = survey(paths)
     sizes: Counter[tuple[int, int]] = Counter()
     for (height, width, _), count in found.items():
@@ -88,7 +88,7 @@ def common_frame(paths: Sequence[Path], size: int | tuple[int, int] | None, chan
     if size is None:
         size = max(sizes, key=lambda pair: (sizes[pair], pair))
     height, width = (size, size) if isinstance(size, int) else size
-    return Frame(height, width, channels or (1 if all(grey for _, _, grey in found) else 3))
+    return ImageFrame(height, width, channels or (1 if all(grey for _, _, grey in found) else 3))
 
 
 def survey(paths: Sequence[Path]) -> Counter[tuple[int, int, bool]]:
@@ -105,7 +105,7 @@ class LazyImages:
     """Images that are decoded when they are asked for; memory holds no more than two batches."""
 
     paths: tuple[str, ...]
-    frame: Frame
+    frame: ImageFrame
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -175,7 +175,7 @@ def look(path: str) -> tuple[int, int, bool]:
         raise broken(path, problem) from None
 
 
-def read(path: str, frame: Frame) -> Pixels:
+def read(path: str, frame: ImageFrame) -> Pixels:
     """The pixels of one file."""
     from PIL import Image
 
@@ -200,7 +200,7 @@ def is_grey(mode: str) -> bool:
     return mode in GREY or mode.startswith("I")
 
 
-def decode(image: Image, frame: Frame) -> Pixels:
+def decode(image: Image, frame: ImageFrame) -> Pixels:
     """An opened image in the frame's channels and size."""
     from PIL import Image as pillow
 

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.data.dataset import Labels
-from fedwinnow.data.files import existing_file
 from fedwinnow.data.labels import class_names_of, class_numbers, name_some
-from fedwinnow.data.table import Table, is_missing
+from fedwinnow.data.source_files import existing_file
+from fedwinnow.data.table_reading import TextTable, is_missing
 from fedwinnow.errors import DataError, FedwinnowWarning
 
 VERSION = 1
@@ -100,7 +100,7 @@ def read_schema(path: Path) -> TableSchema:
 # --- fitting -------------------------------------------------------------------------------------------------------
 
 
-def fit(table: Table, features: Sequence[str], label: str, max_categories: int) -> TableSchema:
+def fit(table: TextTable, features: Sequence[str], label: str, max_categories: int) -> TableSchema:
     """The schema of a table, from its own rows."""
     class_names = class_names_of(table.filled(label, "label"))
     if len(class_names) < 2:
@@ -116,7 +116,7 @@ def fit(table: Table, features: Sequence[str], label: str, max_categories: int) 
     return TableSchema(tuple(fit_column(table, name, max_categories) for name in features), class_names)
 
 
-def fit_column(table: Table, name: str, max_categories: int) -> Column:
+def fit_column(table: TextTable, name: str, max_categories: int) -> Column:
     """Numeric where every value is a number, categorical otherwise."""
     values = parse(table, name)
     if values is not None:
@@ -142,7 +142,7 @@ def fit_column(table: Table, name: str, max_categories: int) -> Column:
     return Column(name, "categorical", len(categories) < len(distinct), categories=categories)
 
 
-def warn_of_id(table: Table, name: str, kind: str) -> None:
+def warn_of_id(table: TextTable, name: str, kind: str) -> None:
     """Say which column looks like an id: nothing can be learnt from one, and single rows can be learnt by heart."""
     if len(table) >= MANY_ROWS and len(set(table.column(name))) == len(table):
         warnings.warn(
@@ -167,7 +167,7 @@ def to_number(cell: str, decimal: str) -> float | None:
         return None
 
 
-def parse(table: Table, name: str) -> NDArray[np.float64] | None:
+def parse(table: TextTable, name: str) -> NDArray[np.float64] | None:
     """A column as numbers, NaN where a value is missing; None where a cell is a text."""
     cells = table.column(name)
     try:
@@ -182,7 +182,7 @@ def parse(table: Table, name: str) -> NDArray[np.float64] | None:
     return np.fromiter((lookup[cell] for cell in cells), dtype=np.float64, count=len(cells))
 
 
-def finite(table: Table, name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
+def finite(table: TextTable, name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
     """The values of a column, none of them infinite."""
     if len(bad := np.flatnonzero(np.isinf(values))):
         row = int(bad[0])
@@ -205,7 +205,7 @@ def centre_and_spread(values: NDArray[np.float64]) -> tuple[float, float]:
 # --- applying ------------------------------------------------------------------------------------------------------
 
 
-def encode_rows(table: Table, schema: TableSchema) -> NDArray[np.float32]:
+def encode_rows(table: TextTable, schema: TableSchema) -> NDArray[np.float32]:
     """The features of every row; a category that the schema does not know is no category."""
     rows = np.zeros((len(table), schema.width), dtype=np.float32)
     start = 0
@@ -216,7 +216,7 @@ def encode_rows(table: Table, schema: TableSchema) -> NDArray[np.float32]:
     return rows
 
 
-def encode_numeric(table: Table, column: Column, block: NDArray[np.float32]) -> None:
+def encode_numeric(table: TextTable, column: Column, block: NDArray[np.float32]) -> None:
     """Standardise; a missing value is the mean, which is zero, and is marked where the schema has a mark."""
     values = parse(table, column.name)
     if values is None:
@@ -241,7 +241,7 @@ def encode_numeric(table: Table, column: Column, block: NDArray[np.float32]) -> 
         block[:, 1] = gone
 
 
-def encode_categorical(table: Table, column: Column, block: NDArray[np.float32]) -> None:
+def encode_categorical(table: TextTable, column: Column, block: NDArray[np.float32]) -> None:
     """One column per category, and one for missing where the schema has it."""
     cells = table.column(column.name)
     places = {category: place for place, category in enumerate(column.categories)}
@@ -252,7 +252,7 @@ def encode_categorical(table: Table, column: Column, block: NDArray[np.float32])
     block[known, codes[known]] = 1.0
 
 
-def encode_labels(table: Table, name: str, purpose: str, schema: TableSchema) -> Labels:
+def encode_labels(table: TextTable, name: str, purpose: str, schema: TableSchema) -> Labels:
     """The class of every row."""
     cells = table.filled(name, purpose)
     labels = class_numbers(cells, schema.class_names)

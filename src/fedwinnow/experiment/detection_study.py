@@ -12,10 +12,10 @@ import torch
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.evaluation import noisy_ones
 from fedwinnow.experiment.result import Result
+from fedwinnow.experiment.run_folder import RunFolder
+from fedwinnow.mathematics.gaussian_mixture import Covariance, Measure, fit_mixtures
+from fedwinnow.mathematics.noisy_clients import prepared
 from fedwinnow.metrics.detection import repeated_detection
-from fedwinnow.parts.mixture import Covariance, Measure, fit_mixtures
-from fedwinnow.parts.noisy_clients import prepared
-from fedwinnow.store import RunFolder
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from fedwinnow.errors import RunError
 from fedwinnow.federation.host import SCORE
 from fedwinnow.federation.rounds import Federation, Tally
 from fedwinnow.metrics import detection, memorisation, task
-from fedwinnow.metrics.defined import count, mean_of, share
+from fedwinnow.metrics.number_or_none import count, mean_of, share
 from fedwinnow.randomness import Floats, Integers
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import Scene

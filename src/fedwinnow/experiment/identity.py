@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from fedwinnow import catalogue, source
-from fedwinnow.data.contents import Contents
+from fedwinnow import catalogue, package_hash
+from fedwinnow.data.content_hash import Contents
 from fedwinnow.errors import StaleError, UsageError
 from fedwinnow.experiment.own_code import Pieces, code_of_models, code_of_part, code_of_spec
 from fedwinnow.experiment.prepare import Stage
+from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.method import Method
 from fedwinnow.options import Part
-from fedwinnow.store import RunFolder
 from fedwinnow.version import __version__
 
 FORMAT = 1
@@ -23,13 +23,13 @@ Redo = Literal["all", "stale"] | None
 Identity = dict[str, Any]
 
 
-def identity_of(stage: Stage, judgement: str | Part = "") -> Identity:
+def identity_of(stage: Stage, judge: str | Part = "") -> Identity:
     """What a run is made of, as it goes into its folder."""
     aside = stage.aside.public_contents
     return {
         "format": FORMAT,
-        "fedwinnow": {"version": __version__, "source": source.package_source()},
-        "code": code_in(stage.experiment, stage.method, judgement),
+        "fedwinnow": {"version": __version__, "source": package_hash.package_source()},
+        "code": code_in(stage.experiment, stage.method, judge),
         "data": data_in(stage.scene.dataset.known_contents(), aside),
     }
 
@@ -39,7 +39,7 @@ def data_in(contents: Contents, public: Contents | None = None) -> dict[str, Any
     return {"samples": contents.as_value()} | ({} if public is None else {"public": public.as_value()})
 
 
-def code_in(experiment: Experiment, method: Method, judgement: str | Part = "") -> dict[str, Pieces]:
+def code_in(experiment: Experiment, method: Method, judge: str | Part = "") -> dict[str, Pieces]:
     """What of the code is not ours, by the part of the experiment that it is for."""
     found = {
         "method": code_of_part(method),
@@ -47,7 +47,7 @@ def code_in(experiment: Experiment, method: Method, judgement: str | Part = "") 
         "loss": named("losses", method.loss),
         "aggregator": named("aggregators", method.aggregate),
         "optimizer": named("optimizers", experiment.optimizer),
-        "judgement": named("judgements", judgement) if judgement else {},
+        "judge": named("judges", judge) if judge else {},
     }
     return {part: pieces for part, pieces in found.items() if pieces}
 
@@ -112,7 +112,7 @@ def staleness(folder: RunFolder, now: Identity, rounds: int) -> str | None:
     before = stored_identity(folder)
     if before is not None and (found := changes(before, now)):
         return f"{' and '.join(found)} since this run was made"
-    if source.is_current(before) or is_finished(folder, rounds):
+    if package_hash.is_current(before) or is_finished(folder, rounds):
         return None
     if before is None:
         return "this run was begun by an older version, which did not note its source, and is not finished"
@@ -144,7 +144,7 @@ def refuse_changed(folder: RunFolder, now: Identity) -> None:
     before = stored_identity(folder)
     if before is None:
         return
-    code = {part: pieces for part, pieces in before["code"].items() if part != "judgement"}
+    code = {part: pieces for part, pieces in before["code"].items() if part != "judge"}
     if found := changes(before | {"code": code}, now):
         raise StaleError(
             f"{folder.path}: {' and '.join(found)} since this run was made. Play it again with --redo, or restore what "

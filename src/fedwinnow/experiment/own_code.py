@@ -24,12 +24,12 @@ import numpy as np
 import torch
 
 from fedwinnow import catalogue
-from fedwinnow.data.contents import add_array, hash_of_file
+from fedwinnow.data.content_hash import add_array, hash_of_file
 from fedwinnow.errors import UsageError
-from fedwinnow.models.choose import in_turn
-from fedwinnow.models.own import is_own
+from fedwinnow.models.make_model import in_turn
+from fedwinnow.models.own_model import is_own
 from fedwinnow.options import Part
-from fedwinnow.source import as_written
+from fedwinnow.package_hash import as_written
 
 Pieces = dict[str, str]  # by a name that a message can use: a hash; the first is what the user gave
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), range, slice, torch.dtype, torch.device)

@@ -19,29 +19,29 @@ from typing import Any
 
 import numpy as np
 
-from fedwinnow.backends.choose import make_backend
+from fedwinnow.backends.make_backend import make_backend
 from fedwinnow.device import choose_device
 from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, RunError, UsageError, memory_in_words
 from fedwinnow.experiment.evaluation import Evaluation
 from fedwinnow.experiment.identity import FILE as IDENTITY
 from fedwinnow.experiment.identity import Identity, Redo, admit, identity_of
 from fedwinnow.experiment.prepare import Stage, prepare, setup_of
-from fedwinnow.experiment.set_aside import bench_of
+from fedwinnow.experiment.report.run_report import write_report
+from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import clients_table, config_of, environment, peak_memory, summarise
+from fedwinnow.experiment.trusted_and_public import bench_of
 from fedwinnow.federation.backend import Backend
 from fedwinnow.federation.host import Host, Setup, new_model
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
-from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.rounds import Faults, Federation, Tally
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.payload import Payload
 from fedwinnow.models.shape import Shape
 from fedwinnow.options import Part
 from fedwinnow.randomness import stream_key
-from fedwinnow.report.html import write_report
-from fedwinnow.scene.files import save_arrays, save_description
-from fedwinnow.store import RunFolder
+from fedwinnow.scene.scene_files import save_arrays, save_description
 
 Checkpoint = tuple[Payload, Payload, dict[str, Any]]  # global weights, server memory, facts
 APART = 1.0  # seconds between two checkpoints, where rounds are shorter
@@ -65,7 +65,7 @@ class Watcher:
 
 
 @dataclass(frozen=True)
-class Manner:
+class Execution:
     """How a run is carried out; nothing in here changes its result."""
 
     backend: str = "serial"
@@ -73,7 +73,7 @@ class Manner:
     resume: bool = False
     checkpoint_every: int = 1
     faults: Faults = dataclasses.field(default_factory=Faults)
-    judgement: str | Part = ""  # what the sites keep in mind for an audit
+    judge: str | Part = ""  # what the sites keep in mind for an audit
     reach: Callable[[Host], Backend] | None = None  # a way to the clients that `backend` names but cannot make
     redo: Redo = None  # start anew: whatever is there, or what was made of other code or data
 
@@ -82,16 +82,18 @@ class Manner:
             raise UsageError(f"--checkpoint-every {self.checkpoint_every} was given; allowed: 1 or more.")
 
 
-def play(experiment: Experiment, out: Path, manner: Manner, watchers: tuple[Watcher, ...] = ()) -> dict[str, Any]:
+def play(experiment: Experiment, out: Path, execution: Execution, watchers: tuple[Watcher, ...] = ()) -> dict[str, Any]:
     """Run an experiment, or what is left of it, and give back its summary."""
     folder = RunFolder(out)
     with memory_in_words(), folder.locked():
-        return play_stage(prepare(experiment), folder, manner, watchers)
+        return play_stage(prepare(experiment), folder, execution, watchers)
 
 
-def play_stage(stage: Stage, folder: RunFolder, manner: Manner, watchers: tuple[Watcher, ...] = ()) -> dict[str, Any]:
+def play_stage(
+    stage: Stage, folder: RunFolder, execution: Execution, watchers: tuple[Watcher, ...] = ()
+) -> dict[str, Any]:
     """The same for a stage that stands ready, in a folder that nobody else is writing to."""
-    claim = claimed(stage, folder, manner)
+    claim = claimed(stage, folder, execution)
     done = folder.read_json("summary.json")
     if done is not None and done["status"] == "finished":
         refuse_fewer_rounds(stage.experiment.rounds, done["rounds"])
@@ -99,7 +101,7 @@ def play_stage(stage: Stage, folder: RunFolder, manner: Manner, watchers: tuple[
             folder.rounds_until(done["rounds"])
             return dict(done)
     # Only now: a wrong name of a model or an optimiser must not leave a folder that then has to be deleted.
-    player = Player(stage, folder, manner, watchers)
+    player = Player(stage, folder, execution, watchers)
     claim.take(folder)
     return player.play()
 
@@ -126,11 +128,11 @@ class Claim:
         folder.take(self.config)
 
 
-def claimed(stage: Stage, folder: RunFolder, manner: Manner) -> Claim:
+def claimed(stage: Stage, folder: RunFolder, execution: Execution) -> Claim:
     """What the folder shall be taken for, after a look at what it holds; a run to be redone is cleared."""
-    claim = Claim(config_of(stage), identity_of(stage, manner.judgement))
-    admit(folder, claim.config, claim.identity, stage.experiment.rounds, manner.redo)
-    folder.check(claim.config, stage.scene.hash, resume=manner.resume)
+    claim = Claim(config_of(stage), identity_of(stage, execution.judge))
+    admit(folder, claim.config, claim.identity, stage.experiment.rounds, execution.redo)
+    folder.check(claim.config, stage.scene.hash, resume=execution.resume)
     return claim
 
 
@@ -166,13 +168,13 @@ def warn_of_absent(stage: Stage) -> None:
 class Player:
     """One process's work on one run."""
 
-    def __init__(self, stage: Stage, folder: RunFolder, manner: Manner, watchers: tuple[Watcher, ...]) -> None:
-        self.stage, self.folder, self.manner, self.watchers = stage, folder, manner, watchers
+    def __init__(self, stage: Stage, folder: RunFolder, execution: Execution, watchers: tuple[Watcher, ...]) -> None:
+        self.stage, self.folder, self.execution, self.watchers = stage, folder, execution, watchers
         experiment = stage.experiment
         # Over a network every site has a device of its own, and looks at it itself.
-        halved = experiment.mixed_precision and manner.reach is None
-        device = choose_device(manner.device, mixed_precision=halved)
-        setup = setup_of(experiment, str(device), manner.judgement)
+        halved = experiment.mixed_precision and execution.reach is None
+        device = choose_device(execution.device, mixed_precision=halved)
+        setup = setup_of(experiment, str(device), execution.judge)
         on_server = dataclasses.replace(setup, device="cpu")
         model = new_model(stage.sites.shape, on_server)
         self.server = Server(
@@ -198,11 +200,11 @@ class Player:
         self.federation = Federation(
             stage.method,
             self.server,
-            make_backend(manner.backend, host) if manner.reach is None else manner.reach(host),
+            make_backend(execution.backend, host) if execution.reach is None else execution.reach(host),
             memory,
             Ledger(stage.method.exposes, stage.method.forwarded()),
             stage.site_names,
-            manner.faults,
+            execution.faults,
         )
         self.evaluation = Evaluation(
             stage.scene, stage.labels, stage.sites.holdings, stage.places, simulated=stage.simulated
@@ -245,7 +247,9 @@ class Player:
         stored = self.folder.load_state(self.server.model)
         if stored is None:
             save_description(self.stage.scene, self.folder.path)  # the truth follows when no method runs any more
-            self.folder.write_json("environment.json", environment(self.stage, self.manner.backend, self.manner.device))
+            self.folder.write_json(
+                "environment.json", environment(self.stage, self.execution.backend, self.execution.device)
+            )
             self.federation.start()
             self.folder.keep_rounds(0)
             return
@@ -269,7 +273,7 @@ class Player:
     @property
     def memories_here(self) -> tuple[Memory, ...]:
         """The memories whose files are in the run folder; over a network, sites keep their own."""
-        return (self.server.vault,) if self.manner.reach is not None else (self.federation.memory, self.server.vault)
+        return (self.server.vault,) if self.execution.reach is not None else (self.federation.memory, self.server.vault)
 
     def one_round(self, number: int) -> None:
         """Play, measure, write the line, save the checkpoint."""
@@ -295,8 +299,8 @@ class Player:
         """Whether a checkpoint is written after this round: always after the last, and where sites wait for it."""
         if number == self.stage.experiment.rounds:
             return True
-        rested = self.manner.reach is not None or time.monotonic() - self.saved >= APART
-        return rested and number % self.manner.checkpoint_every == 0
+        rested = self.execution.reach is not None or time.monotonic() - self.saved >= APART
+        return rested and number % self.execution.checkpoint_every == 0
 
     def line(self, number: int, tally: Tally, measured: dict[str, Any], evaluation: float) -> dict[str, Any]:
         """The line of rounds.jsonl."""

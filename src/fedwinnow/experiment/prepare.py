@@ -11,13 +11,13 @@ import numpy as np
 
 from fedwinnow.data.dataset import Features
 from fedwinnow.errors import DataError, UsageError
-from fedwinnow.experiment.set_aside import SetAside, set_aside
 from fedwinnow.experiment.settings import Experiment
+from fedwinnow.experiment.trusted_and_public import SetAside, set_aside
 from fedwinnow.federation.host import Setup, Sites
 from fedwinnow.federation.least_count import refuse_values_per_sample
 from fedwinnow.federation.method import Method
 from fedwinnow.methods.find import find_method
-from fedwinnow.models.choose import in_turn, model_for
+from fedwinnow.models.make_model import in_turn, model_for
 from fedwinnow.models.shape import Shape
 from fedwinnow.options import Part
 from fedwinnow.randomness import Integers, uniforms
@@ -97,7 +97,7 @@ def models_of(experiment: Experiment, method: Method, shape: Shape) -> Any:
     return "+".join(map(str, models)) if all(isinstance(model, str | Part) for model in models) else models
 
 
-def setup_of(experiment: Experiment, device: str, judgement: Any = "") -> Setup:
+def setup_of(experiment: Experiment, device: str, judge: Any = "") -> Setup:
     """What every host of the run must agree on, besides the data."""
     first, *others = in_turn(experiment.model)
     return Setup(
@@ -107,7 +107,7 @@ def setup_of(experiment: Experiment, device: str, judgement: Any = "") -> Setup:
         rounds=experiment.rounds,
         device=device,
         memorisation_every=experiment.memorisation_every,
-        judgement=judgement,
+        judge=judge,
         other_models=tuple(others),
         least_count=experiment.least_count,
     )

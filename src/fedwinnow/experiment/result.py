@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedwinnow.errors import UsageError, unknown
+from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.randomness import Floats
 from fedwinnow.scene.scene import Scene
-from fedwinnow.store import RunFolder
 
 if TYPE_CHECKING:
     import pandas

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, get_type_hints
 
 from fedwinnow.errors import UsageError, unknown
 from fedwinnow.federation.least_count import check_least_count
-from fedwinnow.federation.training import BatchNorm, Training, Views
+from fedwinnow.federation.training_settings import BatchNorm, Training, Views
 from fedwinnow.options import convert
 
 BY_SCENE = ("data", "clients", "partition", "noise", "test")  # what a saved scene has decided

@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from fedwinnow.federation.host import Answer, Task
-from fedwinnow.federation.payload import Payload
+from fedwinnow.mathematics.payload import Payload
 
 
 class Backend(Protocol):

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from fedwinnow.data.dataset import Features
-from fedwinnow.data.tensors import InputStep
-from fedwinnow.federation.flat import FlatModel
+from fedwinnow.data.model_input import InputStep
 from fedwinnow.federation.least_count import TooFew
-from fedwinnow.federation.payload import Payload
-from fedwinnow.federation.training import Training, Views
+from fedwinnow.federation.training_settings import Training, Views
+from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.optimizers import Optimizer
+from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.views import random_view
 from fedwinnow.models.features import logits_and_features
-from fedwinnow.parts.augment import random_view
-from fedwinnow.parts.optimizers import Optimizer
 
 FEW = 2**20  # numbers: as many are worth keeping ready for the next epoch, or looking at in one go
 NO_CARE: AbstractContextManager[None] = nullcontext()
@@ -44,7 +44,7 @@ class Client:
     input_step: InputStep
     generator: torch.Generator  # from (seed, exchange, client, round): order never matters
     state: Payload = field(default_factory=dict)  # survives rounds; kept at the site, no part of a reply
-    kept: Payload = field(default_factory=dict)  # what the judgement of an audit remembers, apart from the method
+    kept: Payload = field(default_factory=dict)  # what the judge of an audit remembers, apart from the method
     trained: Tensor | None = None  # while judging: which of these samples training may use; none: all of them
     spare: Callable[[], FlatModel] | None = None  # a further model, for methods that need two
     public: Client | None = None  # samples that everybody has, with the same model; their labels are unknown: -1
@@ -191,7 +191,7 @@ class Client:
             for batch, (x, target) in zip(batches, self.views(batches, labels, views), strict=True):
                 for trained in models:
                     trained.gradient.zero_()
-                with self.care(batch, models):
+                with self.training_modes(batch, models):
                     loss = objective(batch, x, target)
                 loss.backward(one)  # type: ignore[no-untyped-call]
                 for step in steps:
@@ -217,11 +217,11 @@ class Client:
 
         return after_clipping
 
-    def care(self, batch: Tensor, models: tuple[FlatModel, ...]) -> AbstractContextManager[None]:
+    def training_modes(self, batch: Tensor, models: tuple[FlatModel, ...]) -> AbstractContextManager[None]:
         """What half precision and a batch of one sample need; for any other batch nothing."""
         halved = self.half_precision
         usual = torch.autocast(self.model.device.type, dtype=torch.bfloat16) if halved else NO_CARE
-        return lonely_batch(models, usual) if batch.numel() == 1 else usual
+        return one_sample_batch(models, usual) if batch.numel() == 1 else usual
 
     @property
     def half_precision(self) -> bool:
@@ -279,7 +279,7 @@ def scoring_batch(model: FlatModel) -> int:
 
 
 @contextmanager
-def lonely_batch(models: tuple[FlatModel, ...], usual: AbstractContextManager[None]) -> Iterator[None]:
+def one_sample_batch(models: tuple[FlatModel, ...], usual: AbstractContextManager[None]) -> Iterator[None]:
     """Batch normalisation cannot learn from one sample: its layers then use their running statistics."""
     kind, every = torch.nn.modules.batchnorm._BatchNorm, (layer for model in models for layer in model.module.modules())
     layers = [layer for layer in every if isinstance(layer, kind) and layer.training]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -17,25 +16,26 @@ import torch
 from torch import Tensor
 
 from fedwinnow import catalogue
+from fedwinnow.allocator import keep_freed_memory
 from fedwinnow.data.dataset import Features
-from fedwinnow.data.tensors import InputStep
+from fedwinnow.data.model_input import InputStep
 from fedwinnow.errors import FedwinnowError, memory_shortage
-from fedwinnow.federation.bench import NOBODY
 from fedwinnow.federation.client import Client, pieces, score, scoring_batch
-from fedwinnow.federation.flat import FlatModel
-from fedwinnow.federation.judgement import Judgement
-from fedwinnow.federation.layers import seed_layers, use_batch_statistics
+from fedwinnow.federation.judge import Judge
+from fedwinnow.federation.layer_modes import seed_layers, use_batch_statistics
 from fedwinnow.federation.least_count import TooFew, without_small_classes
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, Verdict
-from fedwinnow.federation.payload import Payload, check_state
-from fedwinnow.federation.training import Training
-from fedwinnow.federation.verdicts import verdict_of
-from fedwinnow.heap import keep_freed_memory
-from fedwinnow.models.choose import ModelSpec, make_model
+from fedwinnow.federation.server_samples import NOBODY
+from fedwinnow.federation.traces import frames_of_method
+from fedwinnow.federation.training_settings import Training
+from fedwinnow.federation.verdict_check import verdict_of
+from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.optimizers import Optimizer
+from fedwinnow.mathematics.payload import Payload, check_state
+from fedwinnow.models.make_model import ModelSpec, make_model
 from fedwinnow.models.shape import Shape
 from fedwinnow.options import Part
-from fedwinnow.parts.optimizers import Optimizer
 from fedwinnow.randomness import Integers, stream_key
 from fedwinnow.scene.holdings import Holdings
 
@@ -62,7 +62,7 @@ class Setup:
     rounds: int
     device: str = "cpu"
     memorisation_every: int = 0  # in such rounds the models that leave a site are looked at before they go
-    judgement: str | Part = ""  # how sites judge their labels in an audit; empty: nobody asks them to
+    judge: str | Part = ""  # how sites judge their labels in an audit; empty: nobody asks them to
     other_models: tuple[ModelSpec, ...] = ()  # where clients have different models: they take them in turn
     least_count: int = 0  # what concerns fewer samples does not leave a site
 
@@ -71,7 +71,7 @@ class Setup:
 MEASURING = ("judge", "predict", "audit")
 SCORE = "score "  # and the name of a part: what a client's own model says about samples that belong to no client
 OWN = "own."  # a client's own model, among what it remembers
-KEPT = "judgement."  # in a site's memory: what its judgement keeps, apart from what its method does
+KEPT = "judgement."  # in a site's memory: what its judge keeps, apart from what its method does
 
 
 @dataclass
@@ -125,7 +125,7 @@ class Host:
         self.memory = memory
         self.input_step = InputStep(sites.shape.kind, sites.mean, sites.std, setup.device)
         self.optimizer = cast(Optimizer, catalogue.make("optimizers", setup.training.optimizer))
-        self.judgement = cast(Judgement, catalogue.make("judgements", setup.judgement)) if setup.judgement else None
+        self.judge = cast(Judge, catalogue.make("judges", setup.judge)) if setup.judge else None
         setups = [replace(setup, model=model) for model in (setup.model, *setup.other_models)]
         self.models = [new_model(sites.shape, one) for one in setups]
         self.spares = [Spares(sites.shape, one) for one in setups]
@@ -159,7 +159,7 @@ class Host:
         except Exception as problem:
             if (shortage := memory_shortage(problem)) is not None:
                 raise shortage from None
-            return Answer(task.client, error=f"{type(problem).__name__}: {problem}", trace=traceback.format_exc())
+            return Answer(task.client, error=f"{type(problem).__name__}: {problem}", trace=frames_of_method(problem))
         return Answer(
             client=task.client,
             reply=reply,
@@ -171,9 +171,9 @@ class Host:
         )
 
     def reply(self, client: Client, task: Task) -> Any:
-        """What the method answers, or the judgement where an audit asks; scores neither need know about."""
-        if task.ask == "audit" and self.judgement is not None:
-            return self.judgement.judge(self.method, client, task.payload)
+        """What the method answers, or the judge where an audit asks; scores neither need know about."""
+        if task.ask == "audit" and self.judge is not None:
+            return self.judge.opinions(self.method, client, task.payload)
         if task.ask == "judge":
             return verdict_of(self.method, client, task.payload)
         if not task.ask.startswith(SCORE):
@@ -193,15 +193,15 @@ class Host:
         return self.memory.write(task.client, task.round, task.exchange, client.state | kept)
 
     def observed(self, task: Task, client: Client, reply: Payload) -> Payload:
-        """What the judgement keeps of the site after it looked at the models of this exchange."""
-        if self.judgement is None:
+        """What the judge keeps of the site after it looked at the models of this exchange."""
+        if self.judge is None:
             return {}
         own, watcher = self.method.own_models and task.ask == "train", client
         if own or task.trains(reply):
             watcher = self.client(replace(task, ask="audit"))
             trained = {key.removeprefix(OWN): value for key, value in client.state.items() if key.startswith(OWN)}
             before, after = (watcher.model.payload(), trained) if own else (task.payload, reply)
-            self.judgement.observe(self.method, watcher, before, after)
+            self.judge.observe(self.method, watcher, before, after)
             client.forward_samples += watcher.forward_samples
         return {KEPT + key: value for key, value in watcher.kept.items()}
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedwinnow.errors import UsageError
-from fedwinnow.federation.payload import Exposure
+from fedwinnow.mathematics.payload import Exposure
 
 USUAL_OF_REAL_SITES = 5  # samples, where nobody says otherwise
 

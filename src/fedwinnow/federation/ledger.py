@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedwinnow.federation.payload import Exposure, Payload
+from fedwinnow.mathematics.payload import Exposure, Payload
 
 
 class Ledger:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from fedwinnow.atomic import make_folder, settle
 from fedwinnow.errors import RunError
-from fedwinnow.federation.payload import Payload
-from fedwinnow.federation.sealed import seal, unseal
+from fedwinnow.federation.tensor_files import seal, unseal
+from fedwinnow.mathematics.payload import Payload
 
 
 class Memory:

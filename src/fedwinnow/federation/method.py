@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,12 +18,13 @@ from torch import Tensor
 from fedwinnow import catalogue
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.aggregators import Aggregator
+from fedwinnow.mathematics.losses import Loss, soft
+from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.old_names import warn_of_old_name
 from fedwinnow.options import Part, option
-from fedwinnow.parts.aggregators import Aggregator
-from fedwinnow.parts.losses import Loss, soft
-from fedwinnow.reach import said_in_code, unused
+from fedwinnow.used_options import said_in_code, unused
 
 Replies = Iterator[tuple[int, Payload]]
 
@@ -83,6 +84,15 @@ class Method(Part):
         at_least=0,
         at_most=1,
     )
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """`verdict` was called `judge`: a method that still defines that one is understood."""
+        super().__init_subclass__(**more)
+        if "judge" in vars(cls) and "verdict" not in vars(cls):
+            warn_of_old_name(f"{cls.__name__}.judge", "verdict")
+            cls.verdict = vars(cls)["judge"]  # type: ignore[method-assign]
+        elif "verdict" in vars(cls):
+            cls.judge = vars(cls)["verdict"]  # for `super().judge(...)`
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -203,13 +213,15 @@ class Method(Part):
         """The trained model and the number of samples it was trained on."""
         return client.model.payload(model) | {"samples": torch.tensor(len(client))}
 
-    def judge(self, client: Client, got: Payload) -> Verdict:
+    def verdict(self, client: Client, got: Payload) -> Verdict:
         """Which labels are wrong: by default those of which the answering model has a large loss."""
-        from fedwinnow.parts.wrong_by_loss import wrong_by_loss
+        from fedwinnow.mathematics.wrong_by_loss import wrong_by_loss
 
         logits = self.logits(client, got)
         losses = torch.nn.functional.cross_entropy(logits, client.given, reduction="none")
         return Verdict(p_wrong=wrong_by_loss(losses), suggested=logits.argmax(1))
+
+    judge = verdict  # its old name
 
     def predict(self, client: Client, got: Payload) -> Payload:
         """What the global model says about the site's samples, for measuring a simulation: how much is memorised."""

@@ -5,22 +5,22 @@ from __future__ import annotations
 import itertools
 import math
 import time
-import traceback
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from fedwinnow.errors import FedwinnowError, RunError, UsageError, memory_shortage, unknown
-from fedwinnow.federation import answering
+from fedwinnow.federation import steady_model
 from fedwinnow.federation.backend import Backend
 from fedwinnow.federation.host import Answer, Task
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Exchange, Method, Replies
-from fedwinnow.federation.payload import Payload, Received, check_state, problem_with, size_in_bytes
 from fedwinnow.federation.server import Server
-from fedwinnow.metrics.defined import Figure
+from fedwinnow.federation.traces import frames_of_method
+from fedwinnow.mathematics.payload import Payload, Received, check_state, problem_with, size_in_bytes
+from fedwinnow.metrics.number_or_none import Figure
 from fedwinnow.metrics.stability import training_stability
 
 
@@ -58,7 +58,7 @@ class NobodySpoke(Exception):
     """All who were asked have too few samples to say anything: the round ends as it stands."""
 
 
-class Handed:
+class RepliesInOrder:
     """Replies as a method takes them, one by one; nothing else of the federation is in their reach."""
 
     __slots__ = ("_source",)
@@ -104,7 +104,7 @@ class Federation:
         self.method.start(self.server)
         self.check_memory()
         if self.method.steady:
-            answering.start(self.server)
+            steady_model.start(self.server)
 
     def play_round(self, number: int) -> Tally:
         """One round; the server's weights and state, and the clients' memories, are then those of its end."""
@@ -112,23 +112,25 @@ class Federation:
         self.server.begin(number)
         tally, steady = Tally(), self.method.steady
         if steady:
-            answering.go_on(self.server)
+            steady_model.go_on(self.server)
         try:
             self.converse(tally)
         except NobodySpoke:
             self.server.settle()
-        except FedwinnowError:
-            raise
+        except FedwinnowError as problem:
+            # Clients answer while the server's half takes their replies. Its frames would hide those of the client,
+            # which the message has.
+            raise problem.with_traceback(None) from None
         except Exception as problem:
             if (shortage := memory_shortage(problem)) is not None:
                 raise shortage from None
             raise RunError(
-                f"round {number}, the server's half of {self.method.name}: {type(problem).__name__}: {problem}.\n"
-                f"{traceback.format_exc()}"
-            ) from problem
+                f"round {number}{self.stage}, the server's half of {self.method.name}: {type(problem).__name__}: "
+                f"{problem}.\n{frames_of_method(problem)}"
+            ) from None
         self.check_memory()
         if steady:
-            answering.follow(self.server, steady)
+            steady_model.follow(self.server, steady)
         self.server.end()
         tally.participants.sort()
         tally.seconds = time.perf_counter() - began
@@ -145,7 +147,7 @@ class Federation:
         replies: Replies | None = None
         for index in itertools.count():
             try:
-                exchange = next(conversation) if replies is None else conversation.send(Handed(replies))
+                exchange = next(conversation) if replies is None else conversation.send(RepliesInOrder(replies))
             except StopIteration:
                 break
             self.conclude(replies)
@@ -246,16 +248,24 @@ class Federation:
 
     def sender(self, answer: Answer, ask: str) -> str:
         """Whose answer it is, to what and when."""
-        return f"client {answer.client} ({self.site_names[answer.client]}), round {self.server.round}, {ask}"
+        return (
+            f"client {answer.client} ({self.site_names[answer.client]}), round {self.server.round}{self.stage}, {ask}"
+        )
+
+    @property
+    def stage(self) -> str:
+        """The stage that the method is in, for messages; empty for a method with one stage only."""
+        stage = self.server.notes.get("stage") if len(self.method.stages) > 1 else None
+        return "" if stage is None else f", stage '{stage}'"
 
     @property
     def answering(self) -> Server:
         """The server with the weights that are tested and that judge."""
-        return answering.answering(self.server, self.method.steady)
+        return steady_model.answering(self.server, self.method.steady)
 
     def models(self) -> Sequence[Payload]:
         """The models that answer when the federation is tested."""
-        return answering.answering_models(self.method, self.server)
+        return steady_model.answering_models(self.method, self.server)
 
     def to_judge(self, client: int) -> Payload:
         """What a client is sent when it is asked about its samples."""

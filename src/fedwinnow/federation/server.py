@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedwinnow.federation.bench import Bench
-from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.memory import Memory
-from fedwinnow.federation.payload import Payload
+from fedwinnow.federation.server_samples import ServerSamples
+from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import Payload
 from fedwinnow.randomness import stream_key, uniforms
 
 STEADY = "steady."  # the average that answers, in the server's memory
@@ -36,8 +36,8 @@ class Server:
     round: int = 0  # 1, 2, ... while a round is played
     exchange: int = 0  # 0, 1, ... within the round
     state: Payload = field(default_factory=dict)  # the method's memory; it is in the checkpoint
-    trusted: Bench | None = None  # samples with right labels, where the user gave some
-    public: Bench | None = None  # samples without labels, which every client has too
+    trusted: ServerSamples | None = None  # samples with right labels, where the user gave some
+    public: ServerSamples | None = None  # samples without labels, which every client has too
     vault: Memory = field(default_factory=lambda: Memory(Path("vault")))  # what it keeps of each client, on disk
     kept: dict[int, str | None] = field(default_factory=dict)  # versions in the vault, from the exchange that goes on
     # Initial weights of a further model, by number: another draw than the first, unless the model comes with weights
@@ -58,7 +58,7 @@ class Server:
             self.note(server_forward_samples=forward, server_backward_samples=backward)
 
     @property
-    def benches(self) -> list[Bench]:
+    def benches(self) -> list[ServerSamples]:
         """The samples that the server has."""
         return [bench for bench in (self.trusted, self.public) if bench is not None]
 

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from fedwinnow.federation.method import Method, Replies
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.weighted_mean import WeightedMean
 from fedwinnow.options import option
-from fedwinnow.parts.aggregate import WeightedMean
 
 BLOCK = 2**20  # numbers that are worked on at once
 FEWEST = 3  # a line through two values has no residuals

@@ -15,11 +15,11 @@ from typing import ClassVar, Literal
 
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Method
-from fedwinnow.federation.payload import Payload
+from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.small_loss import estimated_rate, forgotten_share
 from fedwinnow.options import option
-from fedwinnow.parts.criticality import chosen_parameters, critical_factor, scaled_steps
-from fedwinnow.parts.sample_losses import sample_losses
-from fedwinnow.parts.small_loss import estimated_rate, forgotten_share
+from fedwinnow.steps.criticality import chosen_parameters, critical_factor, scaled_steps
+from fedwinnow.steps.sample_losses import sample_losses
 
 
 @dataclass(frozen=True)

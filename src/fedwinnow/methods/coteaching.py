@@ -19,13 +19,13 @@ from torch import Tensor
 
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.flat import FlatModel
-from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.small_loss import estimated_rate, forgotten_share, kept_count, smallest
 from fedwinnow.methods.two_models import SECOND, TwoModels
 from fedwinnow.options import option
-from fedwinnow.parts.sample_losses import sample_losses
-from fedwinnow.parts.small_loss import estimated_rate, forgotten_share, kept_count, smallest
+from fedwinnow.steps.sample_losses import sample_losses
 
 
 @dataclass(frozen=True)

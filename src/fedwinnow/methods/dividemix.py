@@ -20,18 +20,18 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from fedwinnow.federation.client import Around, Client, Step
-from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.method import Verdict
-from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.two_gaussians import fit_two_gaussians
 from fedwinnow.methods.two_models import TwoModels
 from fedwinnow.options import filled, option
-from fedwinnow.parts.history import History
-from fedwinnow.parts.mixmatch import endless, mean_prediction, mixed, sharpened
-from fedwinnow.parts.regularise import distance_to_prior, entropy, expected_classes
-from fedwinnow.parts.sample_losses import sample_losses
-from fedwinnow.parts.two_gaussians import fit_two_gaussians
-from fedwinnow.parts.warm_up import after_warm_up, warm_up_rounds
+from fedwinnow.steps.mixmatch import endless, mean_prediction, mixed, sharpened
+from fedwinnow.steps.regularisers import distance_to_prior, entropy, expected_classes
+from fedwinnow.steps.sample_history import History
+from fedwinnow.steps.sample_losses import sample_losses
+from fedwinnow.steps.warm_up import after_warm_up, warm_up_rounds
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class DivideMix(TwoModels):
         client.forward_samples += 2 * known + 4 * free + 2 * (known + free) - known
         client.backward_samples += 2 * (known + free) - known
 
-    def judge(self, client: Client, got: Payload) -> Verdict:
+    def verdict(self, client: Client, got: Payload) -> Verdict:
         """The mean of both divisions."""
         models = self.load_both(client, got)
         w = torch.stack([self.p_clean(client, model, "") for model in models]).mean(0)

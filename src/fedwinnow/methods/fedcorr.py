@@ -26,17 +26,17 @@ from torch import Tensor
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
-from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.intrinsic_dimension import local_intrinsic_dimensionality
+from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.proximal import distance_to
+from fedwinnow.mathematics.small_loss import estimated_rate
+from fedwinnow.mathematics.two_gaussians import fit_two_gaussians
 from fedwinnow.options import option
-from fedwinnow.parts.lid import local_intrinsic_dimensionality
-from fedwinnow.parts.passes import rounds_of_passes, steps_of_turn
-from fedwinnow.parts.proximal import distance_to
-from fedwinnow.parts.relabel import confident_labels, current_labels, largest, leaning
-from fedwinnow.parts.replies import noted
-from fedwinnow.parts.sample_losses import sample_losses
-from fedwinnow.parts.small_loss import estimated_rate
-from fedwinnow.parts.two_gaussians import fit_two_gaussians
+from fedwinnow.steps.passes_over_clients import rounds_of_passes, steps_of_turn
+from fedwinnow.steps.relabel import confident_labels, current_labels, largest, leaning
+from fedwinnow.steps.sample_losses import sample_losses
+from fedwinnow.steps.watched_replies import noted
 
 
 @dataclass(frozen=True)
@@ -243,9 +243,9 @@ class FedCorr(Method):
         changed = (after != before).sum().cpu().reshape(1)
         return changed if int(changed) >= client.least_count else torch.zeros_like(changed)
 
-    def judge(self, client: Client, got: Payload) -> Verdict:
+    def verdict(self, client: Client, got: Payload) -> Verdict:
         """A label that was corrected is wrong; among the others the losses of the global model decide."""
-        verdict = super().judge(client, got)
+        verdict = super().verdict(client, got)
         corrected = client.given.clone()
         if "labels" in client.state:
             corrected = client.for_all(client.state["labels"], client.given)

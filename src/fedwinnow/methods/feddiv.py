@@ -25,15 +25,15 @@ from torch import Tensor
 
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
-from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.average_mixtures import average_mixtures
+from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.two_gaussians import TwoGaussians, exact, fit_two_gaussians
 from fedwinnow.options import filled, option
-from fedwinnow.parts.average_mixtures import average_mixtures
-from fedwinnow.parts.passes import rounds_of_passes, steps_of_turn
-from fedwinnow.parts.relabel import current_labels
-from fedwinnow.parts.replies import noted
-from fedwinnow.parts.sample_losses import sample_losses
-from fedwinnow.parts.two_gaussians import TwoGaussians, exact, fit_two_gaussians
+from fedwinnow.steps.passes_over_clients import rounds_of_passes, steps_of_turn
+from fedwinnow.steps.relabel import current_labels
+from fedwinnow.steps.sample_losses import sample_losses
+from fedwinnow.steps.watched_replies import noted
 
 UNSEEN = torch.nan
 # What the code starts from, for losses between 0 and 1: two components that are almost the same.
@@ -314,7 +314,7 @@ class FedDiv(Method):
         told = held >= client.least_count or bool(found.collapsed)
         return {"mixture": found.flat.cpu() if told else torch.zeros_like(found.flat.cpu())}
 
-    def judge(self, client: Client, got: Payload) -> Verdict:
+    def verdict(self, client: Client, got: Payload) -> Verdict:
         """The filter itself: the posterior of the noisy component, and what the global model would say instead."""
         client.model.load(got)
         logits = client.predict()

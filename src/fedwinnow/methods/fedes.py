@@ -25,14 +25,14 @@ from torch import Tensor
 
 from fedwinnow.federation.client import Around, Client
 from fedwinnow.federation.method import Exchange, Method, Replies
-from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.scaling import zero_to_one
+from fedwinnow.mathematics.weighted_mean import WeightedMean
 from fedwinnow.options import option
-from fedwinnow.parts import criticality
-from fedwinnow.parts.aggregate import WeightedMean
-from fedwinnow.parts.contributions import loss_drops, shapley_values
-from fedwinnow.parts.criticality import ascending, chosen_parameters, most_critical
-from fedwinnow.parts.scaling import zero_to_one
+from fedwinnow.steps import criticality
+from fedwinnow.steps.contributions import loss_drops, shapley_values
+from fedwinnow.steps.criticality import ascending, chosen_parameters, most_critical
 
 PENDING = "pending."  # the mean of the last pass of stage 1, as far as it has come
 TRUSTING = ("loss_drop", "shapley")  # estimators of others, which look at trusted samples instead of criticality

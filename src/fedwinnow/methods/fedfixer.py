@@ -24,16 +24,16 @@ from torch import Tensor
 
 from fedwinnow.errors import RunError
 from fedwinnow.federation.client import Client, Step
-from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.method import Method, Verdict
-from fedwinnow.federation.payload import Payload, is_finite
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import Payload, is_finite
+from fedwinnow.mathematics.proximal import distance_to
+from fedwinnow.mathematics.small_loss import kept_count, smallest
+from fedwinnow.mathematics.two_gaussians import exact, fit_two_gaussians
 from fedwinnow.options import option
-from fedwinnow.parts.proximal import distance_to
-from fedwinnow.parts.sample_losses import sample_losses
-from fedwinnow.parts.small_loss import kept_count, smallest
-from fedwinnow.parts.two_gaussians import exact, fit_two_gaussians
-from fedwinnow.parts.warm_up import first_rounds
+from fedwinnow.steps.sample_losses import sample_losses
+from fedwinnow.steps.warm_up import first_rounds
 
 PERSONAL = "personal."  # before the keys of the client's own model in its memory
 FLOOR = 1e-8  # added to probabilities, because CR has no lower end without it
@@ -140,7 +140,7 @@ class FedFixer(Method):
         chosen[smallest(losses, kept_count(len(losses), self.forget))] = True
         return chosen
 
-    def judge(self, client: Client, got: Payload) -> Verdict:
+    def verdict(self, client: Client, got: Payload) -> Verdict:
         """The sieve of both models: their mean probability that a label is worse than the mean of all labels."""
         answers = [client.predict(model=model) for model in self.models_of(client, got)]
         p_wrong = torch.stack([exact(sieve(logits, client.given)).sigmoid() for logits in answers]).mean(0)

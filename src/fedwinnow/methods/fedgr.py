@@ -26,20 +26,20 @@ import torch
 from torch import Tensor
 
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.method import Method, Replies, Verdict
-from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.distillation import divergence
+from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.two_gaussians import TwoGaussians, exact, fit_two_gaussians
 from fedwinnow.models.features import logits_and_features
 from fedwinnow.options import filled, option
-from fedwinnow.parts.distillation import divergence
-from fedwinnow.parts.moving_average import MovingAverage
-from fedwinnow.parts.passes import rounds_of_passes
-from fedwinnow.parts.relabel import NOTHING, sure_guesses
-from fedwinnow.parts.replies import noted
-from fedwinnow.parts.sample_losses import mean_over_visits, sample_losses
-from fedwinnow.parts.second_model import answers, second_model
-from fedwinnow.parts.two_gaussians import TwoGaussians, exact, fit_two_gaussians
+from fedwinnow.steps.moving_average import MovingAverage
+from fedwinnow.steps.passes_over_clients import rounds_of_passes
+from fedwinnow.steps.relabel import NOTHING, sure_guesses
+from fedwinnow.steps.sample_losses import mean_over_visits, sample_losses
+from fedwinnow.steps.second_model import answers, second_model
+from fedwinnow.steps.watched_replies import noted
 
 
 @dataclass(frozen=True)
@@ -317,9 +317,9 @@ class FedGr(Method):
         losses = share * of_given + (1 - share) * of_pseudo
         return losses.mean() if self.pseudo_missing == "zero" else (losses * whole).sum() / whole.sum().clamp(min=1)
 
-    def judge(self, client: Client, got: Payload) -> Verdict:
+    def verdict(self, client: Client, got: Payload) -> Verdict:
         """The sieve's own opinion; samples that it never saw are judged by their losses alone."""
-        verdict = super().judge(client, got)
+        verdict = super().verdict(client, got)
         sieved = self.sieved(client, got)
         if not sieved.known:
             return verdict

@@ -23,10 +23,10 @@ from torch import Tensor
 
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Method, beta_draw
-from fedwinnow.federation.payload import Payload
+from fedwinnow.mathematics.distillation import jensen_shannon
+from fedwinnow.mathematics.mild_views import mild_view
+from fedwinnow.mathematics.payload import Payload
 from fedwinnow.options import option
-from fedwinnow.parts.distillation import jensen_shannon
-from fedwinnow.parts.mild_views import mild_view
 
 SMALLEST = 1e-6  # a probability below counts as this
 

@@ -24,19 +24,19 @@ import torch
 from torch import Tensor
 
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
-from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.distances import model_distance, nearness
+from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.intrinsic_dimension import local_intrinsic_dimensionality
+from fedwinnow.mathematics.losses import LogitAdjustment
+from fedwinnow.mathematics.noisy_clients import noisy_set, prepared
+from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.two_gaussians import exact
+from fedwinnow.mathematics.weighted_mean import WeightedMean
 from fedwinnow.options import filled, option
-from fedwinnow.parts.aggregate import WeightedMean
-from fedwinnow.parts.distances import model_distance, nearness
-from fedwinnow.parts.lid import local_intrinsic_dimensionality
-from fedwinnow.parts.losses import LogitAdjustment
-from fedwinnow.parts.noisy_clients import noisy_set, prepared
-from fedwinnow.parts.sample_losses import sample_losses
-from fedwinnow.parts.second_model import second_model
-from fedwinnow.parts.two_gaussians import exact
+from fedwinnow.steps.sample_losses import sample_losses
+from fedwinnow.steps.second_model import second_model
 
 UNKNOWN, CLEAN, NOISY = -1, 0, 1
 LID_NEIGHBOURS = 20  # as FedCorr, whose indicator this is
@@ -250,9 +250,9 @@ class FedNoRo(Method):
         }[self.indicator]()
         return {"indicator": value.mean().float().cpu().reshape(1), "present": torch.tensor([True])}
 
-    def judge(self, client: Client, got: Payload) -> Verdict:
+    def verdict(self, client: Client, got: Payload) -> Verdict:
         """The losses of the global model decide on a noisy client; on a clean one no label is called wrong."""
-        verdict = super().judge(client, got)
+        verdict = super().verdict(client, got)
         if int(got["role"]) == CLEAN:
             return Verdict(verdict.p_wrong / 2, verdict.suggested)
         return verdict

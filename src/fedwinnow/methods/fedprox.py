@@ -16,9 +16,9 @@ from torch import Tensor
 
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Method
-from fedwinnow.federation.payload import Payload
+from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.proximal import distance_to
 from fedwinnow.options import option
-from fedwinnow.parts.proximal import distance_to
 
 
 @dataclass(frozen=True)

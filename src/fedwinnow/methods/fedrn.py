@@ -21,18 +21,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.method import Method, Replies, Verdict
-from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.scaling import zero_to_one
+from fedwinnow.mathematics.two_gaussians import exact, fit_two_gaussians
 from fedwinnow.options import filled, option
-from fedwinnow.parts.head import tune_head
-from fedwinnow.parts.replies import noted
-from fedwinnow.parts.sample_losses import sample_losses
-from fedwinnow.parts.scaling import zero_to_one
-from fedwinnow.parts.two_gaussians import exact, fit_two_gaussians
-from fedwinnow.parts.warm_up import after_warm_up, warm_up_rounds
 from fedwinnow.randomness import stream_key
+from fedwinnow.steps.head import tune_head
+from fedwinnow.steps.sample_losses import sample_losses
+from fedwinnow.steps.warm_up import after_warm_up, warm_up_rounds
+from fedwinnow.steps.watched_replies import noted
 
 SMALLEST_RANGE = 1e-12  # expertise or similarity that varies less is the same for all
 
@@ -211,7 +211,7 @@ class FedRn(Method):
         )
         return mixture.p_low(losses)
 
-    def judge(self, client: Client, got: Payload) -> Verdict:
+    def verdict(self, client: Client, got: Payload) -> Verdict:
         """The ensemble itself; the suggestion comes from the global model."""
         p_wrong = (1.0 - self.p_clean(client, got)).clamp(0, 1)  # weights that add up to 1 do so to the last bit or two
         client.model.load(got)

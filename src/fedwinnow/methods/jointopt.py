@@ -22,13 +22,13 @@ from torch.nn.functional import one_hot
 
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
-from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.two_gaussians import exact
 from fedwinnow.options import filled, option
-from fedwinnow.parts.history import History
-from fedwinnow.parts.regularise import SMALLEST, distance_to_prior, entropy, expected_classes
-from fedwinnow.parts.two_gaussians import exact
-from fedwinnow.parts.warm_up import after_warm_up
+from fedwinnow.steps.regularisers import SMALLEST, distance_to_prior, entropy, expected_classes
+from fedwinnow.steps.sample_history import History
+from fedwinnow.steps.warm_up import after_warm_up
 
 FIRST = "first."  # the initial model, kept for the second step
 
@@ -144,9 +144,9 @@ class JointOpt(Method):
         )
         return self.reply(client)
 
-    def judge(self, client: Client, got: Payload) -> Verdict:
+    def verdict(self, client: Client, got: Payload) -> Verdict:
         """What the own labels leave to the given one; samples without such a label are judged by their losses."""
-        verdict = super().judge(client, got)
+        verdict = super().verdict(client, got)
         if "labels" not in client.state:
             return verdict
         mine = client.given if client.trained is None else client.given[client.trained.to(client.given.device)]

@@ -24,10 +24,10 @@ from torch import Tensor
 
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies
-from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.two_gaussians import exact
 from fedwinnow.options import option
-from fedwinnow.parts.two_gaussians import exact
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """FedAvg with another rule than the weighted mean, for those who look for the rule by its name.
 
-The rules are in `parts/aggregators.py`, with their papers; every method that averages takes one as `aggregate`.
+The rules are in `mathematics/aggregators.py`, with their papers; every method that averages takes one as `aggregate`.
 """
 
 from __future__ import annotations

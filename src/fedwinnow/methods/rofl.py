@@ -24,16 +24,16 @@ from torch.nn import functional
 
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Method, Replies, Verdict
-from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.centroids import class_means, likeness, nearest
+from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.small_loss import forgotten_share, kept_count, smallest
 from fedwinnow.models.features import logits_and_features
 from fedwinnow.options import filled, option
-from fedwinnow.parts.centroids import class_means, likeness, nearest
-from fedwinnow.parts.regularise import entropy
-from fedwinnow.parts.relabel import NOTHING, leaning
-from fedwinnow.parts.replies import noted
-from fedwinnow.parts.small_loss import forgotten_share, kept_count, smallest
-from fedwinnow.parts.warm_up import first_rounds
+from fedwinnow.steps.regularisers import entropy
+from fedwinnow.steps.relabel import NOTHING, leaning
+from fedwinnow.steps.warm_up import first_rounds
+from fedwinnow.steps.watched_replies import noted
 
 
 @dataclass
@@ -102,7 +102,7 @@ class RobustFl(Method):
     )
 
     def by_class(self) -> dict[str, int]:
-        return {"centroids": 0}  # a row of zeros: see parts/centroids.py
+        return {"centroids": 0}  # a row of zeros: see mathematics/centroids.py
 
     # --- the server's half -----------------------------------------------------------------------------------------
 
@@ -181,9 +181,9 @@ class RobustFl(Method):
         ramp = min(10, max(1, round(client.rounds / 5))) if self.forget_rounds is None else self.forget_rounds
         return forgotten_share(client.round, self.forget, ramp, of_rate=True)
 
-    def judge(self, client: Client, got: Payload) -> Verdict:
+    def verdict(self, client: Client, got: Payload) -> Verdict:
         """Losses of the global model; a label that the nearest centroid denies is wrong rather than right."""
-        verdict = super().judge(client, got)
+        verdict = super().verdict(client, got)
         if not got["centroids"].numel():  # nobody has sent any yet
             return verdict
         _, features = client.predict_with_features()

@@ -24,10 +24,10 @@ from torch import Tensor
 
 from fedwinnow.federation.method import Method, Replies
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.scaling import zero_to_one
 from fedwinnow.options import option
-from fedwinnow.parts.contributions import shapley_values
-from fedwinnow.parts.scaling import zero_to_one
 from fedwinnow.randomness import uniforms
+from fedwinnow.steps.contributions import shapley_values
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,14 @@ from torch import Tensor
 
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Method, Verdict
-from fedwinnow.federation.payload import Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.small_loss import estimated_rate, kept_count, smallest
 from fedwinnow.options import option
-from fedwinnow.parts.history import History, uncertainty
-from fedwinnow.parts.relabel import NOTHING
-from fedwinnow.parts.sample_losses import sample_losses
-from fedwinnow.parts.small_loss import estimated_rate, kept_count, smallest
-from fedwinnow.parts.warm_up import after_warm_up
+from fedwinnow.steps.relabel import NOTHING
+from fedwinnow.steps.sample_history import History, uncertainty
+from fedwinnow.steps.sample_losses import sample_losses
+from fedwinnow.steps.warm_up import after_warm_up
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,9 @@ class Selfie(Method):
         client.state["labels"] = client.state.get("labels", none).to(client.given.device)
         return client.state["labels"]
 
-    def judge(self, client: Client, got: Payload) -> Verdict:
+    def verdict(self, client: Client, got: Payload) -> Verdict:
         """Refurbished labels count for more than the losses, by which all others are judged."""
-        verdict = super().judge(client, got)
+        verdict = super().verdict(client, got)
         if "labels" not in client.state:
             return verdict
         new = client.for_all(client.state["labels"], torch.full_like(client.given, NOTHING))

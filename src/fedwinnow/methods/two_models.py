@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.flat import FlatModel
 from fedwinnow.federation.method import Method
-from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.options import option
 
 SECOND = "second."  # before the keys of the second model, wherever both travel together

@@ -26,16 +26,16 @@ from torch import Tensor
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
-from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.class_rates import posterior, rates_by_class, within_quota
+from fedwinnow.mathematics.flips import Flips
+from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.shared_mixture import SharedMixture
 from fedwinnow.options import option
-from fedwinnow.parts.class_rates import posterior, rates_by_class, within_quota
-from fedwinnow.parts.flips import Flips
-from fedwinnow.parts.mixmatch import sharpened
-from fedwinnow.parts.relabel import NOTHING
-from fedwinnow.parts.replies import noted
-from fedwinnow.parts.shared_mixture import SharedMixture
-from fedwinnow.parts.warm_up import after_warm_up
+from fedwinnow.steps.mixmatch import sharpened
+from fedwinnow.steps.relabel import NOTHING
+from fedwinnow.steps.warm_up import after_warm_up
+from fedwinnow.steps.watched_replies import noted
 
 EVEN = 0.5  # a site's rate before it knows anything; also the samples that are added to each class of its mix
 RATE_STEPS = 5  # of a site's own rates after its probabilities have changed
@@ -221,7 +221,7 @@ class Winnow(Method):
             rates = rates_by_class(posterior(log_ratio, given, rates), given, client.classes, self.shrinkage)
         return posterior(log_ratio, given, rates), rates
 
-    def judge(self, client: Client, got: Payload) -> Verdict:
+    def verdict(self, client: Client, got: Payload) -> Verdict:
         """The filter's own opinion; the suggestion is what the visits and the answering model say together."""
         mean = self.over_visits(client, self.look(client, got))
         return Verdict(self.opinion(client, mean, got)[0], mean.argmax(1))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwinnow.metrics.defined import Figure, Values, count, found, mean_of, number, share, shared_ranks
+from fedwinnow.metrics.number_or_none import Figure, Values, count, found, mean_of, number, share, shared_ranks
 from fedwinnow.randomness import Floats
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedwinnow.metrics.defined import Figure, Values, count, share
+from fedwinnow.metrics.number_or_none import Figure, Values, count, share
 
 
 def memorisation(predicted: Values, given: Values, true: Values) -> dict[str, Figure]:

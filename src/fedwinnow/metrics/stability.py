@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fedwinnow.metrics.defined import Figure, Values, mean_of, number
+from fedwinnow.metrics.number_or_none import Figure, Values, mean_of, number
 
 
 def training_stability(local: Iterable[Values], start: Values) -> Figure:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwinnow.metrics.defined import Values, count, mean_of, number, share
+from fedwinnow.metrics.number_or_none import Values, count, mean_of, number, share
 
 CLASSES_WITHOUT_TOP5 = 10  # with so few, five guesses say nothing
 

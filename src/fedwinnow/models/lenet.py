@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 from torch import nn
 
-from fedwinnow.models.layers import normalisation
 from fedwinnow.models.model import Model
+from fedwinnow.models.normalisation import normalisation
 from fedwinnow.models.shape import Shape
 from fedwinnow.options import option
 

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from fedwinnow.errors import UsageError
-from fedwinnow.models.layers import Norm, normalisation
 from fedwinnow.models.model import Model
+from fedwinnow.models.normalisation import Norm, normalisation
 from fedwinnow.models.shape import Shape
-from fedwinnow.models.weights import load_weights
+from fedwinnow.models.weight_files import load_weights
 from fedwinnow.options import option
 
 LARGEST_SMALL_STEM = 64  # pixels

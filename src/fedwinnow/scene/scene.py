@@ -56,7 +56,7 @@ class DataReference:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Site:
+class SceneSite:
     """What one client may see of itself: no way leads from here to the truth."""
 
     number: int
@@ -170,13 +170,13 @@ class Scene:
             )
         self._dataset[:] = [dataset]
 
-    def site(self, client: int) -> Site:
+    def site(self, client: int) -> SceneSite:
         """What one client holds, without the truth."""
         if not 0 <= client < self.clients:
             raise UsageError(f"client {client} was asked for; allowed: 0 to {self.clients - 1}.")
         mine = self.holdings.of(client)
         rows = self.holdings.rows[mine]
-        return Site(
+        return SceneSite(
             number=client,
             name=self.site_names[client],
             features=self.dataset.train.features.subset(rows),
@@ -240,14 +240,14 @@ class Scene:
 
     def save(self, folder: str | Path) -> None:
         """Write scene.npz and scene.json into a folder."""
-        from fedwinnow.scene.files import save_scene
+        from fedwinnow.scene.scene_files import save_scene
 
         save_scene(self, Path(folder))
 
     @classmethod
     def load(cls, folder: str | Path) -> Scene:
         """Read a scene that was saved."""
-        from fedwinnow.scene.files import load_scene
+        from fedwinnow.scene.scene_files import load_scene
 
         return load_scene(Path(folder))
 

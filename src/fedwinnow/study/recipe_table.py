@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedwinnow.errors import DataError
-from fedwinnow.metrics.defined import shared_ranks
 from fedwinnow.metrics.detection import pearson
-from fedwinnow.study.layout import Layout, uneven_settings
-from fedwinnow.study.plan import Plan
+from fedwinnow.metrics.number_or_none import shared_ranks
 from fedwinnow.study.recipes import Recipe, Scale
-from fedwinnow.study.records import Record, read_record
+from fedwinnow.study.run_records import Record, read_record
 from fedwinnow.study.statistics import Test
-from fedwinnow.study.table import Column, Table, Wanted, build
+from fedwinnow.study.sweep_plan import Plan
+from fedwinnow.study.table import Table, TableColumn, Wanted, build
+from fedwinnow.study.table_layout import Layout, uneven_settings
 
 FITS = 1000  # mixtures per run where clients are told apart; the paper's 10,000 move the second decimal
 
@@ -80,7 +80,7 @@ def notes_of(recipe: Recipe, scale: Scale, records: list[Record]) -> tuple[str, 
     return (*notes, *uneven_settings(records, ("method",), ("data", "partition", "noise", "clients")))
 
 
-def agreement(column: Column) -> str:
+def agreement(column: TableColumn) -> str:
     """How well the order of the methods agrees with the paper's, where there are three rows or more."""
     both = [
         (cell.mean, cell.published[0]) for cell in column.cells.values() if cell.mean is not None and cell.published

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from fedwinnow import catalogue
 from fedwinnow.errors import UsageError, unknown
 from fedwinnow.options import parse_spec
-from fedwinnow.study.plan import SETTINGS, Job, Plan, Settings, Variant
+from fedwinnow.study.sweep_plan import SETTINGS, Job, Plan, Settings, Variant
 
 Scale = Literal["paper", "laptop"]
 FOLDER = Path(__file__).parent.parent / "recipes"

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedwinnow.metrics.defined import Figure, shared_ranks
+from fedwinnow.metrics.number_or_none import Figure, shared_ranks
 from fedwinnow.randomness import Floats
 
 Test = Literal["t", "wilcoxon"]

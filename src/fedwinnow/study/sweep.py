@@ -13,11 +13,11 @@ import numpy as np
 
 from fedwinnow.errors import FedwinnowError, RunError, StaleError
 from fedwinnow.experiment.identity import Redo
-from fedwinnow.experiment.play import Manner, play
+from fedwinnow.experiment.play import Execution, play
+from fedwinnow.experiment.trackers.tracker import make_trackers
 from fedwinnow.study.engine import Engine
-from fedwinnow.study.plan import Job, Plan, State
+from fedwinnow.study.sweep_plan import Job, Plan, State
 from fedwinnow.study.table import Table, Wanted, make_table
-from fedwinnow.trackers.tracker import make_trackers
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,14 @@ class Swept:
 class Work:
     """Plays one job; it travels to the process that does it."""
 
-    manner: Manner
+    execution: Execution
     track: str | None = None
 
     def __call__(self, job: Job) -> tuple[str, float, float | None, str]:
         """Status, seconds, accuracy and message; an error is a result, not the end of the others."""
         began, story = time.perf_counter(), job.folder / "error.txt"
         try:
-            summary = play(job.experiment, job.folder, self.manner, make_trackers(self.track, job.folder))
+            summary = play(job.experiment, job.folder, self.execution, make_trackers(self.track, job.folder))
             story.unlink(missing_ok=True)  # of an attempt that went wrong
             return "finished", time.perf_counter() - began, summary["last10"]["accuracy"], ""
         except StaleError as problem:  # what changed while the sweep ran
@@ -95,7 +95,7 @@ def run_plan(
     """Play everything that is left of a plan; `tell` hears of every run as it ends."""
     plan.check()
     plan.write_book()
-    left = to_play(plan, work.manner.redo)
+    left = to_play(plan, work.execution.redo)
     played = {job.folder for job in left}
     outcomes = {job.folder: settled(plan, job) for job in plan.jobs if job.folder not in played}
     clock = Clock(left, engine.jobs)
@@ -161,8 +161,8 @@ def states_of(plan: Plan) -> dict[State, int]:
 
 def estimated_seconds(plan: Plan, engine: Engine, device: str | None, redo: Redo = None) -> float:
     """What is left of a plan, from a few steps of each setting's own model; all methods count as plain training."""
-    from fedwinnow.experiment.estimate import estimate
     from fedwinnow.experiment.prepare import prepare
+    from fedwinnow.experiment.time_estimate import estimate
 
     known: dict[str, float] = {}
     total = 0.0

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from fedwinnow.errors import DataError, UsageError, guess, unknown
-from fedwinnow.metrics.defined import Figure
+from fedwinnow.metrics.number_or_none import Figure
 from fedwinnow.study import statistics
-from fedwinnow.study.against import duels, paired
-from fedwinnow.study.layout import Layout, lay_out, named_layout
-from fedwinnow.study.names import PICKS, Score, Shown, shown_figures
-from fedwinnow.study.records import Record, finished, outdated_words, read_records
+from fedwinnow.study.one_against_all import duels, paired
+from fedwinnow.study.run_records import Record, finished, outdated_words, read_records
+from fedwinnow.study.table_figures import PICKS, Score, Shown, shown_figures
+from fedwinnow.study.table_layout import Layout, lay_out, named_layout
 
 OUTDATED = "†"  # beside a row, and before the note that explains it
 Mark = Literal["", "best", "tied"]
@@ -42,7 +42,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One setting and one figure."""
 
     setting: str
@@ -55,7 +55,7 @@ class Table:
     """Everything that the writers need."""
 
     rows: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     ranks: dict[str, float]
     caption: str
     notes: tuple[str, ...]
@@ -72,13 +72,13 @@ class Table:
         return {row for column in self.columns for row, cell in column.cells.items() if cell.outdated}
 
     def __str__(self) -> str:
-        from fedwinnow.study.writers import markdown
+        from fedwinnow.study.table_writers import markdown
 
         return markdown(self)
 
     def save(self, path: str | Path) -> None:
         """Write a file that ends in .md, .tex, .csv or .json."""
-        from fedwinnow.study.writers import write
+        from fedwinnow.study.table_writers import write
 
         write(self, Path(path))
 
@@ -151,7 +151,7 @@ def place_in(order: Sequence[str], row: str) -> int:
     return order.index(row) if row in order else len(order)
 
 
-def judged(layout: Layout, setting: str, shown: Shown, wanted: Wanted) -> Column:
+def judged(layout: Layout, setting: str, shown: Shown, wanted: Wanted) -> TableColumn:
     """One column with its winner, its ties or neither."""
     runs = {row: layout.runs.get((row, setting), {}) for row in layout.rows}
     values = {row: numbers(of_row, shown) for row, of_row in runs.items()}
@@ -173,7 +173,7 @@ def judged(layout: Layout, setting: str, shown: Shown, wanted: Wanted) -> Column
         published = wanted.published.get((row, setting, shown.name))
         outdated = sum(runs[row][seed].outdated for seed in values[row])
         cells[row] = Cell(values[row], mark, p_values.get(row), published, outdated)
-    return Column(setting, shown, cells)
+    return TableColumn(setting, shown, cells)
 
 
 def numbers(runs: dict[int, Record], shown: Shown) -> dict[int, float]:
@@ -210,7 +210,7 @@ def ranking(layout: Layout, shown: Shown) -> tuple[dict[str, float], int]:
 
 
 def caption_of(
-    columns: Sequence[Column], shown: Sequence[Shown], wanted: Wanted, blocks: int, references: Sequence[str]
+    columns: Sequence[TableColumn], shown: Sequence[Shown], wanted: Wanted, blocks: int, references: Sequence[str]
 ) -> str:
     """What the numbers are and what the marks mean."""
     counts = sorted({len(cell.values) for column in columns for cell in column.cells.values() if cell.values})

@@ -9,7 +9,7 @@ import torch
 
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Method
-from fedwinnow.federation.payload import Payload
+from fedwinnow.mathematics.payload import Payload
 
 
 @dataclass(frozen=True)

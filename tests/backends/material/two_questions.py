@@ -12,8 +12,8 @@ import torch
 
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies
-from fedwinnow.federation.payload import Exposure, Payload
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.options import option
 
 LUCK = random.SystemRandom()  # delays must not come from anything that a seed decides

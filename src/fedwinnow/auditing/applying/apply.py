@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from fedwinnow import catalogue
-from fedwinnow.auditing.applying import arrays, folders, tables
-from fedwinnow.auditing.applying.changes import Plan
+from fedwinnow.auditing.applying import image_folders, npz_labels, table_labels
+from fedwinnow.auditing.applying.changes import CorrectionPlan
 from fedwinnow.auditing.applying.receipt import Receipt, back_up, digest, place_for, put, read_receipt
-from fedwinnow.data.files import existing_file
 from fedwinnow.data.load import understood
 from fedwinnow.data.source import Source
+from fedwinnow.data.source_files import existing_file
 from fedwinnow.data.sources.folder import Folder
 from fedwinnow.data.sources.npz import Npz
 from fedwinnow.data.sources.table_source import TableSource
@@ -27,7 +27,7 @@ class Destination:
 
     out: Path | None = None
     in_place: bool = False
-    link: folders.Link = "copy"
+    link: image_folders.Link = "copy"
 
     def __post_init__(self) -> None:
         if (self.out is None) == (not self.in_place):
@@ -52,7 +52,7 @@ class Destination:
         return self.out
 
 
-def apply_plan(plan: Plan, destination: Destination, data: str | None = None) -> Receipt:
+def apply_plan(plan: CorrectionPlan, destination: Destination, data: str | None = None) -> Receipt:
     """Write the corrected data and its receipt."""
     source = source_of(data or plan.source)
     if isinstance(source, Folder):
@@ -61,9 +61,9 @@ def apply_plan(plan: Plan, destination: Destination, data: str | None = None) ->
     path = source.path.resolve()  # behind a link: what is changed in place is the data, not the link
     target = destination.file(path)
     if isinstance(source, Npz):
-        content, label = arrays.corrected_npz(path, plan.changes), "y"
+        content, label = npz_labels.corrected_npz(path, plan.changes), "y"
     else:
-        correct = tables.corrected_csv if source.name == "csv" else tables.corrected_parquet
+        correct = table_labels.corrected_csv if source.name == "csv" else table_labels.corrected_parquet
         content, label = correct(path, source, plan.changes), source.label
     backup = back_up(path) if destination.in_place else None
     receipt = Receipt(
@@ -80,9 +80,9 @@ def apply_plan(plan: Plan, destination: Destination, data: str | None = None) ->
     return receipt
 
 
-def apply_to_folder(source: Folder, plan: Plan, destination: Destination) -> Receipt:
+def apply_to_folder(source: Folder, plan: CorrectionPlan, destination: Destination) -> Receipt:
     """Move images to the folder of their class, in a copy or in place; the receipt knows the way back."""
-    moves = folders.moves_for(source.path, plan.changes)
+    moves = image_folders.moves_for(source.path, plan.changes)
     receipt = Receipt(
         kind="folder",
         target=str((destination.out or source.path).resolve()),
@@ -92,13 +92,13 @@ def apply_to_folder(source: Folder, plan: Plan, destination: Destination) -> Rec
         moves=moves,
     )
     if destination.out is not None:
-        folders.rebuild(source.path, destination.out, moves, destination.link)
+        image_folders.rebuild(source.path, destination.out, moves, destination.link)
         receipt.write()
         return receipt
     if place_for(source.path).exists():
         raise UsageError(f"{source.path} was corrected in place before. Undo that first: fedwinnow apply --undo ...")
     receipt.write()  # before the first move, for the same reason
-    folders.move_within(source.path, moves)
+    image_folders.move_within(source.path, moves)
     return receipt
 
 
@@ -114,9 +114,9 @@ def undo(target: Path, destination: Destination) -> Receipt:
     if backup is not None and untouched:
         content = backup.read_bytes()  # to the last byte
     elif receipt.kind == "npz":
-        content = arrays.reversed_npz(place)
+        content = npz_labels.reversed_npz(place)
     else:
-        reverse = tables.reversed_csv if receipt.kind == "csv" else tables.reversed_parquet
+        reverse = table_labels.reversed_csv if receipt.kind == "csv" else table_labels.reversed_parquet
         content = reverse(place, receipt.label)
     put(destination.file(place), content)
     if destination.in_place:
@@ -131,9 +131,9 @@ def undo_folder(receipt: Receipt, destination: Destination) -> None:
     root = Path(receipt.target)
     back = {after: before for before, after in receipt.moves.items() if (root / after).is_file()}
     if destination.out is not None:
-        folders.rebuild(root, destination.out, back, destination.link)
+        image_folders.rebuild(root, destination.out, back, destination.link)
         return
-    folders.move_within(root, back)
+    image_folders.move_within(root, back)
     place_for(root).unlink(missing_ok=True)
 
 

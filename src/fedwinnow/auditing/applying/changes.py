@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedwinnow.auditing.audit_folder import read_audit, read_site
 from fedwinnow.auditing.decisions import check_reviewer, labels_by_sample, read_decisions
-from fedwinnow.auditing.folder import read_audit, read_site
-from fedwinnow.auditing.verdicts import KEEP, REVIEW, TOO_FEW
+from fedwinnow.auditing.site_verdicts import KEEP, REVIEW, TOO_FEW
 from fedwinnow.errors import DataError, UsageError, unknown
 
 ACCEPT = "accept"  # in audit.csv, written by a person in a spreadsheet
@@ -23,7 +23,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CorrectionPlan:
     """Everything that is to be done to a data set."""
 
     changes: dict[str, Change]  # by id
@@ -50,7 +50,7 @@ def site_folders(folder: Path) -> list[Path]:
     return []
 
 
-def plan_for(folder: Path, accept_above: float | None = None, reviewer: str | None = None) -> Plan:
+def plan_for(folder: Path, accept_above: float | None = None, reviewer: str | None = None) -> CorrectionPlan:
     """The changes that the decisions in a folder ask for."""
     if accept_above is not None and not 0 < accept_above <= 1:
         raise UsageError(f"--accept-above {accept_above} was given; allowed: above 0 and at most 1.")
@@ -78,7 +78,7 @@ def plan_for(folder: Path, accept_above: float | None = None, reviewer: str | No
                 undecided += 1
             else:
                 changes[row["id"]] = Change(row["given"], row["suggested"], "audit")
-    return Plan(changes, sources.pop() if len(sources) == 1 else "", kept, undecided, disputed)
+    return CorrectionPlan(changes, sources.pop() if len(sources) == 1 else "", kept, undecided, disputed)
 
 
 def known_reviewer(folder: Path, name: str) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 
 from fedwinnow.atomic import replacing
 from fedwinnow.auditing.applying.changes import Change
+from fedwinnow.checked_reading import Form, Maybe, demand, json_of
 from fedwinnow.errors import DataError
-from fedwinnow.formats import FORMAT, check_format
-from fedwinnow.reading import Form, Maybe, demand, json_of
+from fedwinnow.folder_format import FORMAT, check_format
 
 FORM: Form = {
     **dict.fromkeys(("kind", "target", "original", "label", "sha256"), str),

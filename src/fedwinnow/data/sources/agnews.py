@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from fedwinnow.data.published import PublishedFile, missing_line
+from fedwinnow.data.published_files import PublishedFile, missing_line
 from fedwinnow.data.source import Source
 from fedwinnow.errors import DataError
 from fedwinnow.options import option
@@ -46,7 +46,7 @@ class AgNews(Source):
 
     def load(self) -> Dataset:
         from fedwinnow.data.dataset import Dataset
-        from fedwinnow.data.files import hash_of_files
+        from fedwinnow.data.source_files import hash_of_files
 
         paths = [TRAIN.fetch(), TEST.fetch()]
         return Dataset(

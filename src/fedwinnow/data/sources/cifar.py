@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from fedwinnow.data.cifar_forms import CIFAR10, CIFAR100, Layout
+from fedwinnow.data.cifar_forms import CIFAR10, CIFAR100, CifarLayout
 from fedwinnow.data.source import Source
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ LOOKS = {  # mean and standard deviation per channel
 }
 
 
-def load_layout(source: Source, layout: Layout, class_names: tuple[str, ...]) -> Dataset:
+def load_layout(source: Source, layout: CifarLayout, class_names: tuple[str, ...]) -> Dataset:
     """The images with their original labels."""
     import numpy as np
 
-    from fedwinnow.data.cifar import load_arrays
+    from fedwinnow.data.cifar_arrays import load_arrays
     from fedwinnow.data.dataset import Dataset, Resident, Samples
 
     arrays, total = load_arrays(layout)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedwinnow.data.cifar_forms import CIFAR10, CIFAR100
-from fedwinnow.data.published import PublishedFile, find_first, missing_line
+from fedwinnow.data.published_files import PublishedFile, find_first, missing_line
 from fedwinnow.data.source import Source
 from fedwinnow.data.sources.cifar import CLASSES10, CLASSES100, load_layout
 from fedwinnow.errors import DataError
@@ -87,7 +87,7 @@ def with_human_labels(dataset: Dataset, path: Path, columns: dict[str, Labels], 
     """The data set with what people said instead of the original labels, which become the truth."""
     import numpy as np
 
-    from fedwinnow.data.converted import content_hash
+    from fedwinnow.data.array_cache import content_hash
 
     truth = dataset.train.labels
     clean = columns["clean"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from fedwinnow.data.published import PublishedFile, missing_line
+from fedwinnow.data.published_files import PublishedFile, missing_line
 from fedwinnow.data.source import Source
 from fedwinnow.errors import DataError
 from fedwinnow.options import option
@@ -55,8 +55,8 @@ class Clothing1m(Source):
 
     def load(self) -> Dataset:
         from fedwinnow.data.dataset import Dataset
-        from fedwinnow.data.files import hash_of_files
-        from fedwinnow.data.listings import IMAGENET_MEAN, IMAGENET_STD, read_lines
+        from fedwinnow.data.photograph_lists import IMAGENET_MEAN, IMAGENET_STD, read_lines
+        from fedwinnow.data.source_files import hash_of_files
 
         lists = {name: file.fetch() for name, file in LISTS.items()}
         names = tuple(line for _, line in read_lines(lists["category_names_eng"]))
@@ -75,7 +75,7 @@ class Clothing1m(Source):
 
     def part(self, keys: Path, where: Path, labels: dict[str, int], truth: dict[str, int]) -> Samples:
         """The photographs that a list names, with the truth where it is known for all of them."""
-        from fedwinnow.data.listings import photographs, read_lines
+        from fedwinnow.data.photograph_lists import photographs, read_lines
 
         lines = read_lines(keys)
         for number, name in lines:
@@ -89,7 +89,7 @@ class Clothing1m(Source):
 
 def read_map(path: Path, classes: int) -> dict[str, int]:
     """Label by photograph."""
-    from fedwinnow.data.listings import read_labelled
+    from fedwinnow.data.photograph_lists import read_labelled
 
     names, labels = read_labelled(path, classes)
     return dict(zip(names, labels.tolist(), strict=True))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from fedwinnow.data.sources.table_source import TableSource
-from fedwinnow.data.table import Table, read_csv
+from fedwinnow.data.table_reading import TextTable, read_csv
 
 
 @dataclass(frozen=True)
@@ -19,5 +19,5 @@ class Csv(TableSource):
 
     name: ClassVar[str] = "csv"
 
-    def read(self, path: Path) -> Table:
+    def read(self, path: Path) -> TextTable:
         return read_csv(path)

@@ -32,7 +32,7 @@ class Digits(Source):
         import numpy as np
 
         from fedwinnow.data.archives import read_npz
-        from fedwinnow.data.converted import content_hash
+        from fedwinnow.data.array_cache import content_hash
         from fedwinnow.data.dataset import Dataset, Resident, Samples
 
         stored = read_npz(Path(__file__).with_suffix(".npz"))

@@ -9,12 +9,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedwinnow.data.contents import contents_of_files
+from fedwinnow.data.content_hash import contents_of_files
 from fedwinnow.data.dataset import Dataset, Samples
-from fedwinnow.data.files import existing_folder, hash_of_names
-from fedwinnow.data.images import SUFFIXES, Frame, channel_statistics, common_frame, load_images
+from fedwinnow.data.images import SUFFIXES, ImageFrame, channel_statistics, common_frame, load_images
 from fedwinnow.data.labels import warn_of_alike_classes
 from fedwinnow.data.source import Source
+from fedwinnow.data.source_files import existing_folder, hash_of_names
 from fedwinnow.errors import DataError
 from fedwinnow.options import option
 
@@ -75,7 +75,7 @@ class Folder(Source):
             )
         return training, test
 
-    def samples(self, paths: list[Path], labels: list[int], frame: Frame) -> Samples:
+    def samples(self, paths: list[Path], labels: list[int], frame: ImageFrame) -> Samples:
         """One part of the data set."""
         ids = [id_of(self.path, path) for path in paths]
         features = load_images(paths, (frame.height, frame.width), self.lazy, ids, frame.channels)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.dataset import Dataset
-from fedwinnow.data.images import Frame, decode, is_grey
+from fedwinnow.data.images import ImageFrame, decode, is_grey
 from fedwinnow.data.source import Source
 from fedwinnow.data.tokens import token_ids
 from fedwinnow.errors import DataError, UsageError, missing_extra, unknown
@@ -76,7 +76,7 @@ class HuggingFace(Source):
         )
         return replace(dataset, name=self.dataset.rpartition("/")[2])
 
-    def features(self, split: Any, roles: Roles, frame: Frame | None) -> Any:
+    def features(self, split: Any, roles: Roles, frame: ImageFrame | None) -> Any:
         """The samples of one split as an array."""
         if roles.image is not None and frame is not None:
             return np.stack([decode(image, frame) for image in present(self.dataset, split[roles.image])])
@@ -134,13 +134,13 @@ def dtype_of(feature: Any) -> str:
     return str(getattr(feature, "dtype", "")) if type(feature).__name__ == "Value" else ""
 
 
-def frame_of(where: str, images: Iterable[Any], size: int | None) -> Frame:
+def frame_of(where: str, images: Iterable[Any], size: int | None) -> ImageFrame:
     """The size of the first image, grey where all are."""
     first = next(present(where, images), None)
     if first is None:
         raise DataError(f"{where}: the split to train on has no sample.")
     height, width = (first.height, first.width) if size is None else (size, size)
-    return Frame(height, width, 1 if all(is_grey(image.mode) for image in present(where, images)) else 3)
+    return ImageFrame(height, width, 1 if all(is_grey(image.mode) for image in present(where, images)) else 3)
 
 
 def present(where: str, images: Iterable[Any]) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from fedwinnow.data.published import PublishedFile, absent, missing_line
+from fedwinnow.data.published_files import PublishedFile, absent, missing_line
 from fedwinnow.data.source import Source
 from fedwinnow.errors import DataError
 from fedwinnow.options import option
@@ -76,7 +76,7 @@ class Haemorrhage(Source):
 
     def single_types(self, path: Path) -> dict[str, int]:
         """The type of every slice that has exactly one."""
-        from fedwinnow.data.listings import read_csv
+        from fedwinnow.data.photograph_lists import read_csv
 
         found: dict[str, set[int]] = {}
         places = {kind: place for place, kind in enumerate(self.types)}
@@ -122,7 +122,7 @@ class Isic2019(Source):
 
     def read_diagnoses(self, path: Path) -> dict[str, int]:
         """The diagnosis of every photograph; those of unknown diagnosis are left out."""
-        from fedwinnow.data.listings import read_csv
+        from fedwinnow.data.photograph_lists import read_csv
 
         labels = {}
         for number, (name, *marks) in read_csv(path, ("image", *self.diagnoses)):
@@ -153,8 +153,8 @@ def photograph_set(
     import numpy as np
 
     from fedwinnow.data.dataset import Dataset
-    from fedwinnow.data.files import hash_of_files
-    from fedwinnow.data.listings import IMAGENET_MEAN, IMAGENET_STD, photographs
+    from fedwinnow.data.photograph_lists import IMAGENET_MEAN, IMAGENET_STD, photographs
+    from fedwinnow.data.source_files import hash_of_files
 
     column: Labels = np.array(list(labels.values()), dtype=np.int64)
     return Dataset(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from fedwinnow.data.published import PublishedFile, find_first, missing_line
+from fedwinnow.data.published_files import PublishedFile, find_first, missing_line
 from fedwinnow.data.source import Source
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def load_files(
     """The data set in four IDX files."""
     import numpy as np
 
-    from fedwinnow.data.converted import content_hash
+    from fedwinnow.data.array_cache import content_hash
     from fedwinnow.data.dataset import Dataset
 
     train, test = read_part(*files[:2]), read_part(*files[2:])

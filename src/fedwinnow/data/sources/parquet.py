@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fedwinnow.data.files import existing_file
+from fedwinnow.data.source_files import existing_file
 from fedwinnow.data.sources.table_source import TableSource
-from fedwinnow.data.table import Table, as_texts
+from fedwinnow.data.table_reading import TextTable, as_texts
 from fedwinnow.errors import DataError, missing_extra
 
 
@@ -18,7 +18,7 @@ class Parquet(TableSource):
 
     name: ClassVar[str] = "parquet"
 
-    def read(self, path: Path) -> Table:
+    def read(self, path: Path) -> TextTable:
         content = read_arrow(path)
         from pyarrow import types
 
@@ -32,7 +32,7 @@ class Parquet(TableSource):
                 unreadable[name] = f"values of the type {column.type}"
             else:
                 columns[name] = as_texts(column.to_pylist())
-        return Table(path, columns, unreadable=unreadable)
+        return TextTable(path, columns, unreadable=unreadable)
 
 
 def read_arrow(path: Path) -> Any:

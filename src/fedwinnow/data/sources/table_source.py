@@ -10,14 +10,14 @@ from typing import Literal
 
 import numpy as np
 
-from fedwinnow.data.contents import Contents, contents_of_files
+from fedwinnow.data.content_hash import Contents, contents_of_files
 from fedwinnow.data.dataset import Dataset, Features, Resident, Samples
-from fedwinnow.data.files import existing_file, hash_of_files
-from fedwinnow.data.images import BrokenImage, Frame, channel_statistics, common_frame, load_images
+from fedwinnow.data.images import BrokenImage, ImageFrame, channel_statistics, common_frame, load_images
 from fedwinnow.data.labels import warn_of_alike_classes
 from fedwinnow.data.schema import TableSchema, encode_labels, encode_rows, fit, read_schema
 from fedwinnow.data.source import Source
-from fedwinnow.data.table import Table
+from fedwinnow.data.source_files import existing_file, hash_of_files
+from fedwinnow.data.table_reading import TextTable
 from fedwinnow.data.tokens import token_ids
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.options import option
@@ -70,7 +70,7 @@ class TableSource(Source):
                 )
 
     @abstractmethod
-    def read(self, path: Path) -> Table:
+    def read(self, path: Path) -> TextTable:
         """The table in a file."""
 
     def load(self) -> Dataset:
@@ -103,7 +103,7 @@ class TableSource(Source):
         warn_of_alike_classes(dataset)
         return dataset
 
-    def contents_of(self, tables: list[Table]) -> Contents:
+    def contents_of(self, tables: list[TextTable]) -> Contents:
         """What the tables hold, the schema that was given, and the images that the tables name."""
         images = [] if self.image is None else [path for table in tables for path in image_paths(table, self.image)]
         schema = [] if self.schema is None else [self.schema]
@@ -113,7 +113,7 @@ class TableSource(Source):
         """The schema for other sites to take over with schema=, from this file alone."""
         return self.schema_of(self.read(self.path))
 
-    def schema_of(self, table: Table) -> TableSchema:
+    def schema_of(self, table: TextTable) -> TableSchema:
         """The schema that was given, or the one that the training rows give."""
         features = self.feature_names(table)
         if self.schema is None:
@@ -127,7 +127,7 @@ class TableSource(Source):
                 raise DataError(f"{self.schema} has the feature '{column.name}', which has another role here.")
         return schema
 
-    def feature_names(self, table: Table) -> list[str]:
+    def feature_names(self, table: TextTable) -> list[str]:
         """The columns that become features: all that have no other role."""
         ignored = [] if self.ignore is None else [name.strip() for name in self.ignore.split("|")]
         for name in ignored:
@@ -144,7 +144,7 @@ class TableSource(Source):
             )
         return found
 
-    def samples(self, table: Table, schema: TableSchema, frame: Frame | None, site: str | None) -> Samples:
+    def samples(self, table: TextTable, schema: TableSchema, frame: ImageFrame | None, site: str | None) -> Samples:
         """One part of the data set; labels first, because they are the cheapest to be wrong."""
         labels = encode_labels(table, self.label, "label", schema)
         true = None if self.true is None else encode_labels(table, self.true, "true label", schema)
@@ -152,7 +152,7 @@ class TableSource(Source):
         sites = None if site is None else table.name_column(site, "site")
         return Samples(self.features(table, schema, frame), labels, ids, true=true, sites=sites)
 
-    def features(self, table: Table, schema: TableSchema, frame: Frame | None) -> Features:
+    def features(self, table: TextTable, schema: TableSchema, frame: ImageFrame | None) -> Features:
         """Images, token ids or rows of numbers."""
         if frame is not None and self.image is not None:
             names = table.filled(self.image, "image")
@@ -163,20 +163,20 @@ class TableSource(Source):
             return Resident(token_ids(table.column(self.text), self.length, self.vocabulary))
         return Resident(encode_rows(table, schema))
 
-    def frame_of(self, tables: list[Table]) -> Frame | None:
+    def frame_of(self, tables: list[TextTable]) -> ImageFrame | None:
         """The shape that suits all images."""
         if self.image is None:
             return None
         return common_frame([path for table in tables for path in image_paths(table, self.image)], self.size)
 
-    def place_of(self, tables: list[Table], image: str) -> str:
+    def place_of(self, tables: list[TextTable], image: str) -> str:
         """The first row that names an image."""
         assert self.image is not None
         found = ((table, list(map(str, image_paths(table, self.image)))) for table in tables)
         return next(table.place(paths.index(image)) for table, paths in found if image in paths)
 
 
-def image_paths(table: Table, column: str) -> list[Path]:
+def image_paths(table: TextTable, column: str) -> list[Path]:
     """The image files of a table, every one there."""
     paths = [table.path.parent / cell.replace("\\", "/") for cell in table.filled(column, "image")]
     for row, path in enumerate(paths):

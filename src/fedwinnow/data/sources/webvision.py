@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from fedwinnow.data.published import PublishedFile, missing_line
+from fedwinnow.data.published_files import PublishedFile, missing_line
 from fedwinnow.data.source import Source
 from fedwinnow.errors import DataError
 from fedwinnow.options import option
@@ -59,8 +59,8 @@ class Webvision(Source):
 
     def load(self) -> Dataset:
         from fedwinnow.data.dataset import Dataset
-        from fedwinnow.data.files import hash_of_files
-        from fedwinnow.data.listings import IMAGENET_MEAN, IMAGENET_STD
+        from fedwinnow.data.photograph_lists import IMAGENET_MEAN, IMAGENET_STD
+        from fedwinnow.data.source_files import hash_of_files
 
         lists = {name: file.fetch() for name, file in LISTS.items()}
         names = class_names(lists["synsets"])
@@ -82,7 +82,7 @@ class Webvision(Source):
         """The photographs of the chosen classes."""
         import numpy as np
 
-        from fedwinnow.data.listings import photographs, read_labelled
+        from fedwinnow.data.photograph_lists import photographs, read_labelled
 
         names, labels = read_labelled(path, all_classes)
         rows = np.flatnonzero(labels < self.classes)
@@ -95,7 +95,7 @@ class Webvision(Source):
 
 def class_names(path: Path) -> tuple[str, ...]:
     """The words for every class; a word that two classes share gets the class's number in WordNet."""
-    from fedwinnow.data.listings import read_lines
+    from fedwinnow.data.photograph_lists import read_lines
 
     entries = [line.partition(" ") for _, line in read_lines(path)]
     words = [rest.strip() or synset for synset, _, rest in entries]

@@ -15,7 +15,7 @@ from fedwinnow.scene.partition import Partition, Population, need_clients
 
 
 @dataclass(frozen=True)
-class FedLsr(Partition):
+class FedLsrPartition(Partition):
     """Every client draws from a few random classes with random proportions; clients may share samples."""
 
     name: ClassVar[str] = "fedlsr"
@@ -52,7 +52,7 @@ class FedLsr(Partition):
 
 
 @dataclass(frozen=True)
-class Rhfl(Partition):
+class RhflPartition(Partition):
     """Every client draws its own random subset of the whole; clients may share samples."""
 
     name: ClassVar[str] = "rhfl"

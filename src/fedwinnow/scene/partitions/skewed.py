@@ -173,7 +173,7 @@ class FedrnDirichletCompat(UnevenPartition):
 
 
 @dataclass(frozen=True)
-class Column(Partition):
+class ColumnPartition(Partition):
     """The data says who holds what: one client for each name in its site column."""
 
     name: ClassVar[str] = "column"

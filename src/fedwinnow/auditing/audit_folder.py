@@ -1,0 +1,158 @@
+"""The audit folder: a folder per site that stays on the site, and counts for the coordinator."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedwinnow.atomic import replacing, sweep, write_text
+from fedwinnow.auditing.previews import Previews
+from fedwinnow.auditing.site_verdicts import REVIEW, SiteVerdict
+from fedwinnow.checked_reading import Form, demand, json_of
+from fedwinnow.errors import DataError
+from fedwinnow.folder_format import FORMAT, check_format
+
+FORM: Form = {
+    "site": str,
+    "class_names": [str],
+    "data": {"name": str, "kind": str, "source": str},
+    "counts": dict,
+    "pictures": {"*": str},
+    "texts": {"*": {"*": str}},
+    "compared": {"*": [[str]]},
+}
+COLUMNS = ("site", "id", "given", "suggested", "p_wrong", "decision")
+RESERVED = ("training",)
+
+
+def folder_names(sites: Sequence[str]) -> list[str]:
+    """A folder name for each site: readable, harmless, and no two alike, also where case does not count."""
+    taken, names = set(RESERVED), []
+    for site in sites:
+        plain = re.sub(r"[^A-Za-z0-9._-]+|\.{2,}", "-", site).strip(".-")[:60] or "site"
+        name, number = plain, 2
+        while name.lower() in taken:
+            name, number = f"{plain}-{number}", number + 1
+        taken.add(name.lower())
+        names.append(name)
+    return names
+
+
+def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: dict[str, Any]) -> None:
+    """audit.csv, previews and site.json of one site."""
+    sweep(folder, "audit.csv", "site.json", "report.html")  # of an audit that was killed; others may be reviewing
+    sweep(folder / "previews")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "audit.csv", audit_csv(verdict))
+    shown = shown_places(verdict)
+    ids = [str(name) for name in verdict.ids.tolist()]
+    names: dict[str, str] = {}
+    texts: dict[str, dict[str, str]] = {}
+    for place in shown:
+        if previews.pictures:
+            content, ending = previews.picture(int(verdict.rows[place]))
+            names[ids[place]] = f"{place:06d}.{ending}"
+            with replacing(folder / "previews" / names[ids[place]], durable=False) as stream:
+                stream.write(content)
+        else:
+            texts[ids[place]] = previews.texts(int(verdict.rows[place]))
+    compared = {ids[place]: [[ids[one] for one in side] for side in sides] for place, sides in verdict.compared.items()}
+    content_of_site = {
+        "format": FORMAT,
+        "site": verdict.site,
+        "class_names": list(verdict.class_names),
+        **facts,
+        "counts": verdict.counts(),
+        "pictures": names,
+        "texts": texts,
+        "compared": compared,
+    }
+    write_text(folder / "site.json", json.dumps(content_of_site, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def shown_places(verdict: SiteVerdict) -> list[int]:
+    """The samples that a person may want to see: the worst, and those they are compared with."""
+    places = set(verdict.compared)
+    for sides in verdict.compared.values():
+        places.update(place for side in sides for place in side)
+    return sorted(places)
+
+
+def audit_csv(verdict: SiteVerdict) -> str:
+    """One line per sample, the most suspicious first."""
+    names = verdict.class_names
+    given, suggested = ([names[label] for label in column.tolist()] for column in (verdict.given, verdict.suggested))
+    p_wrong = ["" if math.isnan(value) else f"{value:.6f}" for value in verdict.p_wrong.tolist()]
+    columns = [
+        [verdict.site] * len(verdict),
+        verdict.ids.tolist(),
+        given,
+        suggested,
+        p_wrong,
+        verdict.decision.tolist(),
+    ]
+    return table_text(COLUMNS, zip(*columns, strict=True))
+
+
+def table_text(header: Sequence[str], rows: Any) -> str:
+    """A CSV file as text."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def read_site(folder: Path) -> dict[str, Any]:
+    """site.json, checked to be one."""
+    path = folder / "site.json"
+    if not path.is_file():
+        raise DataError(
+            f"{folder}: not the folder of an audited site (it has no site.json). `fedwinnow audit` makes one per site, "
+            "for example audits/x/site-a."
+        )
+    content: dict[str, Any] = json_of(path)
+    check_format(path, content.get("format"))
+    demand(str(path), content, FORM)
+    if "judgement" in content:  # its name in version 0.1
+        content["judge"] = content.pop("judgement")
+    return content
+
+
+def read_audit(folder: Path) -> list[dict[str, str]]:
+    """The lines of audit.csv, which a person may have edited since."""
+    path = folder / "audit.csv"
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.DictReader(stream)
+            rows, header = list(reader), reader.fieldnames or []
+    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        raise DataError(f"{path}: cannot be read ({problem}).") from None
+    absent = [name for name in COLUMNS if name not in header]
+    if absent:
+        raise DataError(f"{path} has no column '{absent[0]}'; needed: {', '.join(COLUMNS)}.")
+    for number, row in enumerate(rows, start=1):
+        if None in row or any(row[name] is None for name in COLUMNS):
+            raise DataError(f"{path}, row {number} (line {number + 1}): it has not as many cells as the first line.")
+        row["decision"] = row["decision"].strip()
+        if not is_share(row["p_wrong"]) and (row["p_wrong"] or row["decision"] == REVIEW):
+            raise DataError(
+                f"{path}, row {number} (line {number + 1}): p_wrong is '{row['p_wrong']}'; allowed: a number from 0 to "
+                f"1 with a decimal point, or nothing where the label is not to be reviewed. A spreadsheet may have "
+                f"written it anew."
+            )
+    return rows
+
+
+def is_share(text: str) -> bool:
+    """Whether a text is a number from 0 to 1."""
+    try:
+        return 0 <= float(text) <= 1
+    except ValueError:
+        return False

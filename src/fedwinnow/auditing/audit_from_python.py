@@ -1,0 +1,227 @@
+"""`fedwinnow.audit(...)`: an audit in one line of Python, from arrays, a pandas frame, files or a run."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwinnow.auditing.audit import DEFAULT_METHOD, AuditOutcome, AuditSettings, perform
+from fedwinnow.auditing.audit_request import choices_of, settings_for, settings_of_run
+from fedwinnow.data.arrays import from_arrays
+from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.schema import encode_rows, fit
+from fedwinnow.data.table_reading import TextTable, as_texts
+from fedwinnow.errors import UsageError
+from fedwinnow.experiment.identity import redo_of
+from fedwinnow.experiment.play import Execution
+from fedwinnow.experiment.settings import Settings
+from fedwinnow.old_names import new_keywords
+
+if TYPE_CHECKING:
+    import pandas
+
+TRAINING = {
+    "method": DEFAULT_METHOD,
+    "rounds": 20,
+    "epochs": 5,
+    "participation": 1.0,
+    "optimizer": "sgd:lr=0.03,momentum=0.9",
+}
+
+
+class PandasFrame(Protocol):
+    """What a pandas frame has and an array has not; to know it, pandas need not be installed."""
+
+    @property
+    def columns(self) -> Any: ...
+
+    @property
+    def index(self) -> Any: ...
+
+
+class AuditOptions(Settings, total=False):
+    """The keywords of `audit`, so that editors and type checkers know them."""
+
+    sites: Any
+    ids: Any
+    site: str | None
+    run: str | Path | None
+    judge: str | None
+    threshold: float | None
+    expected_false_alarms: float | None
+    self_test: bool | None
+    out: str | Path | None
+    redo: bool | Literal["all", "stale"]
+    backend: str
+    device: str | None
+
+
+class AuditResult:
+    """What an audit found, a value per sample in the order in which the samples were given."""
+
+    def __init__(self, outcome: AuditOutcome, samples: int, index: Any = None, folder: Path | None = None) -> None:
+        self.folder = folder  # None where no folder was asked for
+        self.facts = outcome.facts
+        self.sites = outcome.counts()
+        self._index = index
+        names = np.array(outcome.sites[0].class_names, dtype=object)
+        self.columns: dict[str, NDArray[Any]] = {
+            "site": np.full(samples, "", dtype=object),
+            "id": np.full(samples, "", dtype=object),
+            "given": np.full(samples, "", dtype=object),
+            "suggested": np.full(samples, "", dtype=object),
+            "p_wrong": np.full(samples, np.nan),
+            "decision": np.full(samples, "", dtype=object),
+        }
+        for verdict in outcome.sites:
+            values = (verdict.site, verdict.ids, names[verdict.given], names[verdict.suggested])
+            for name, value in zip(self.columns, (*values, verdict.p_wrong, verdict.decision), strict=True):
+                self.columns[name][verdict.rows] = value
+
+    def __repr__(self) -> str:
+        return (
+            f"AuditResult({len(self.p_wrong)} labels at {len(self.sites)} sites, {int(self.flagged.sum())} to review)"
+        )
+
+    @property
+    def p_wrong(self) -> NDArray[np.float64]:
+        """A score from 0 to 1: how much the models hold against each label; NaN where there are too few to judge.
+
+        It puts labels in order. It is not the share of wrong labels, which nobody knows before a person has looked.
+        """
+        return self.columns["p_wrong"]
+
+    @property
+    def suggested(self) -> NDArray[Any]:
+        """What the models would have said where a label is worth a look, else the given label; by name."""
+        return self.columns["suggested"]
+
+    @property
+    def flagged(self) -> NDArray[np.bool_]:
+        """Which labels a person should look at."""
+        return np.asarray(self.columns["decision"] == "review")
+
+    def frame(self) -> pandas.DataFrame:
+        """The same as a pandas frame, with the index of the frame that was given."""
+        try:
+            import pandas
+        except ImportError:
+            raise UsageError("a data frame needs pandas: pip install pandas") from None
+        return pandas.DataFrame(self.columns, index=self._index)
+
+
+@overload
+def audit(x: PandasFrame, labels: Any = None, **options: Unpack[AuditOptions]) -> pandas.DataFrame: ...
+
+
+@overload
+def audit(x: Any = None, labels: Any = None, **options: Unpack[AuditOptions]) -> AuditResult: ...
+
+
+def audit(
+    x: Any = None,
+    labels: Any = None,
+    *,
+    sites: Any = None,
+    ids: Any = None,
+    data: Any = None,
+    site: str | None = None,
+    clients: int | None = None,
+    run: str | Path | None = None,
+    judge: str | None = None,
+    threshold: float | None = None,
+    expected_false_alarms: float | None = None,
+    self_test: bool | None = None,
+    out: str | Path | None = None,
+    redo: bool | Literal["all", "stale"] = False,
+    backend: str = "serial",
+    device: str | None = None,
+    **settings: Any,
+) -> AuditResult | pandas.DataFrame:
+    """Find labels worth a look: of `x` and `labels` with `sites`, of files named by `data`, or by the model of a `run`.
+
+    `x` may be an array, or a pandas frame whose label and site columns are named by `labels` and `sites`; a frame in
+    gives a frame out. `settings` are those of training: method, model, rounds, epochs, seed and the rest. Without
+    `out` nothing is left on disk; with it an interrupted audit goes on, unless `redo` starts it anew.
+    `expected_false_alarms` and `self_test` are withdrawn.
+    """
+    settings = new_keywords(settings)
+    judge = settings.pop("judge", judge)
+    choices = choices_of(threshold, expected_false_alarms, self_test)
+    execution = Execution(backend, device, redo=redo_of(redo))
+    if run is not None:
+        given = {"x": x, "data": data, "site": site, "clients": clients, **settings}
+        if beside := [name for name, value in given.items() if value is not None]:
+            raise UsageError(f"{beside[0]}= was given with run=, whose model is trained already; leave it out.")
+        return carried_out(settings_of_run(Path(run), judge, choices), out, execution)
+    if sites is not None and clients is not None:
+        raise UsageError("sites= and clients= exclude each other: you say who holds what, or chance does.")
+    frame = from_frame(x, labels, sites, ids) if is_frame(x) else None
+    if x is not None:
+        data = from_arrays(x, labels, sites=sites, ids=ids) if frame is None else frame[0]
+    if data is None:
+        raise UsageError("nothing to audit was given; allowed: x and labels, data=, or run=.")
+    values = {**TRAINING, **settings}
+    made = settings_for(data, site=site, clients=clients, judge=judge, choices=choices, **values)
+    return carried_out(made, out, execution) if frame is None else carried_out(made, out, execution, *frame[1:]).frame()
+
+
+def carried_out(
+    made: AuditSettings,
+    out: str | Path | None,
+    execution: Execution,
+    table: TextTable | None = None,
+    columns: tuple[str, ...] = (),
+    index: Any = None,
+) -> AuditResult:
+    """The audit in its folder, or in one that is gone afterwards."""
+    if out is not None:
+        outcome = perform(made, Path(out), execution, (), table, columns)
+        return AuditResult(outcome, sample_count(made, outcome), index, Path(out))
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = perform(made, Path(folder), execution, (), table, columns)
+    return AuditResult(outcome, sample_count(made, outcome), index)
+
+
+def sample_count(made: AuditSettings, outcome: AuditOutcome) -> int:
+    """How many samples the data has, also those that no site holds."""
+    data = made.experiment.data
+    if isinstance(data, Dataset):
+        return len(data.train)
+    return 1 + max(int(verdict.rows.max()) for verdict in outcome.sites)
+
+
+def is_frame(x: Any) -> bool:
+    """Whether this is a pandas frame; pandas itself need not be imported to know."""
+    return type(x).__module__.partition(".")[0] == "pandas" and hasattr(x, "columns")
+
+
+def from_frame(frame: Any, labels: Any, sites: Any, ids: Any) -> tuple[Dataset, TextTable, tuple[str, ...], Any]:
+    """A data set from a frame: columns that are named as labels, sites or ids are taken out, the rest are features."""
+    roles = {name: value for name, value in (("labels", labels), ("sites", sites), ("ids", ids)) if value is not None}
+    if "labels" not in roles:
+        raise UsageError("labels= is missing; allowed: the name of a column of the frame, or one label per row.")
+    named = {value for value in roles.values() if isinstance(value, str)}
+    if unknown := named - set(frame.columns):
+        raise UsageError(
+            f"the frame has no column '{unknown.pop()}'; its columns: {', '.join(map(str, frame.columns))}."
+        )
+    values = {
+        name: np.array(as_texts(missing_as_none(frame[value] if isinstance(value, str) else value)), dtype=np.str_)
+        for name, value in roles.items()
+    }
+    features = tuple(str(name) for name in frame.columns if name not in named)
+    cells = {str(name): as_texts(missing_as_none(frame[name])) for name in frame.columns if name not in named}
+    table = TextTable(Path("frame"), {**cells, "label": values["labels"].tolist()})
+    encoded = encode_rows(table, fit(table, list(features), "label", 100))
+    dataset = from_arrays(encoded, values["labels"], sites=values.get("sites"), ids=values.get("ids"), name="frame")
+    return dataset, table, features, frame.index
+
+
+def missing_as_none(column: Any) -> list[Any]:
+    """The values of a column; what pandas calls missing is None."""
+    return [None if value is None or value != value else value for value in np.asarray(column, dtype=object).tolist()]

@@ -1,0 +1,75 @@
+"""report.html of a site: one file that needs nothing else, made from the site's folder alone."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from fedwinnow.atomic import write_text
+from fedwinnow.auditing.audit_folder import read_audit, read_site
+from fedwinnow.auditing.site_verdicts import KEEP, REVIEW, TOO_FEW
+from fedwinnow.experiment.report.templates import render
+
+TEMPLATE = Path(__file__).with_name("report.html")
+GALLERY = 60  # samples that are shown, the worst first
+CONFUSIONS = 12
+DECISIONS = (REVIEW, KEEP, TOO_FEW)
+
+
+def write_report(folder: Path) -> Path:
+    """Make the report of a site from its files, and put it beside them."""
+    site, rows = read_site(folder), read_audit(folder)
+    write_text(folder / "report.html", render(TEMPLATE, collect(folder, site, rows)))
+    return folder / "report.html"
+
+
+def collect(folder: Path, site: dict[str, Any], rows: list[dict[str, str]]) -> dict[str, Any]:
+    """Everything the page says."""
+    flagged = [row for row in rows if worth(row)]
+    return {
+        "site": site,
+        "counts": site["counts"],
+        "classes": by_class(site["class_names"], rows),
+        "confusions": Counter((row["given"], row["suggested"]) for row in flagged).most_common(CONFUSIONS),
+        "gallery": [card(folder, site, row) for row in flagged[:GALLERY]],
+        "flagged": len(flagged),
+        "too_few": sum(row["decision"] == TOO_FEW for row in rows),
+        "rows": as_data(site["class_names"], rows),
+    }
+
+
+def by_class(names: list[str], rows: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """How many labels of each class are worth a look, the class with most of them first."""
+    samples, review = Counter(row["given"] for row in rows), Counter(row["given"] for row in rows if worth(row))
+    lines = [{"name": name, "samples": samples[name], "review": review[name]} for name in names if samples[name]]
+    return sorted(lines, key=lambda line: -line["review"])
+
+
+def worth(row: dict[str, str]) -> bool:
+    """Whether a person should look at this label."""
+    return row["decision"] == REVIEW
+
+
+def card(folder: Path, site: dict[str, Any], row: dict[str, str]) -> dict[str, Any]:
+    """One sample as the page shows it."""
+    name = site["pictures"].get(row["id"])
+    picture = None
+    if name is not None:
+        kind = "png" if name.endswith("png") else "jpeg"
+        content = base64.b64encode((folder / "previews" / name).read_bytes()).decode()
+        picture = f"data:image/{kind};base64,{content}"
+    return {**row, "p": float(row["p_wrong"]), "picture": picture, "texts": site["texts"].get(row["id"], {})}
+
+
+def as_data(names: list[str], rows: list[dict[str, str]]) -> str:
+    """All rows for the table, as JSON that no text of a user can break out of."""
+    place = {name: number for number, name in enumerate(names)}
+    lines = [
+        [row["id"], place[row["given"]], place[row["suggested"]], row["p_wrong"], DECISIONS.index(row["decision"])]
+        for row in rows
+    ]
+    text = json.dumps({"classes": names, "decisions": DECISIONS, "rows": lines}, ensure_ascii=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,0 +1,131 @@
+"""The desk of one reviewer: what there is to decide, what was decided, and how to take it back."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+from fedwinnow.auditing.audit_folder import read_audit, read_site
+from fedwinnow.auditing.decisions import (
+    ACCEPT,
+    DECISIONS,
+    KEEP,
+    OTHER,
+    Decision,
+    agreement,
+    read_decisions,
+    reviewers,
+    save_decision,
+    sweep_decisions,
+)
+from fedwinnow.auditing.site_verdicts import REVIEW
+from fedwinnow.errors import UsageError
+
+PICTURE = re.compile(r"[0-9]{6,}\.(png|jpg)")
+
+
+class ReviewQueue:
+    """One audited site and one reviewer. Everything is in the site's folder; a crash loses nothing."""
+
+    def __init__(self, folder: Path, reviewer: str) -> None:
+        self.folder, self.reviewer = folder, reviewer
+        self.site = read_site(folder)
+        self.rows = {row["id"]: row for row in read_audit(folder) if row["decision"] == REVIEW}
+        self.steps: list[tuple[str, Decision | None]] = []  # what was there before each step of this session
+        self.one_at_a_time = threading.Lock()
+        read_decisions(folder)  # a broken file is an error now, not at the first keystroke
+        sweep_decisions(folder)
+
+    def state(self) -> dict[str, Any]:
+        """Everything the page shows besides single samples."""
+        decided = read_decisions(self.folder)
+        by_sample: dict[str, dict[str, Decision]] = {}
+        for (sample, who), one in decided.items():
+            by_sample.setdefault(sample, {})[who] = one
+        queue = []
+        for sample, row in self.rows.items():
+            words = by_sample.get(sample, {})
+            own = words.get(self.reviewer)
+            # The word of the others shows only after one's own, so that two opinions stay two.
+            others = [
+                {"reviewer": who, "decision": one.decision, "label": one.label}
+                for who, one in words.items()
+                if who != self.reviewer and own is not None
+            ]
+            decision = None if own is None else {"decision": own.decision, "label": own.label}
+            queue.append(
+                {
+                    "id": sample,
+                    "given": row["given"],
+                    "suggested": row["suggested"],
+                    "p": float(row["p_wrong"]),
+                    "picture": sample in self.site["pictures"],
+                    "decision": decision,
+                    "others": others,
+                }
+            )
+        return {
+            "site": self.site["site"],
+            "data": self.site["data"]["name"],
+            "classes": self.site["class_names"],
+            "reviewer": self.reviewer,
+            "reviewers": reviewers(decided),
+            "agreement": agreement(decided),
+            "pictures": bool(self.site["pictures"]),
+            "meaning": self.site.get("p_wrong", ""),
+            "queue": queue,
+        }
+
+    def sample(self, name: str) -> dict[str, Any]:
+        """One sample, with others of the given and of the suggested class to compare it with."""
+        row = self.row(name)
+        sides = self.site["compared"].get(name, [[], []])
+        return {
+            **self.shown(name),
+            "given": [self.shown(one) for one in sides[0]],
+            "suggested": [self.shown(one) for one in sides[1]] if row["suggested"] != row["given"] else [],
+        }
+
+    def shown(self, name: str) -> dict[str, Any]:
+        """What can be seen of a sample."""
+        return {"id": name, "picture": name in self.site["pictures"], "texts": self.site["texts"].get(name, {})}
+
+    def picture(self, name: str) -> Path | None:
+        """The file of a picture: only one that the audit itself made."""
+        file = str(self.site["pictures"].get(name, ""))
+        path = self.folder / "previews" / file
+        return path if PICTURE.fullmatch(file) and path.is_file() and not path.is_symlink() else None
+
+    def row(self, name: str) -> dict[str, str]:
+        """The line of a sample that is to be reviewed."""
+        if name not in self.rows:
+            raise UsageError(f"'{name[:60]}' is not among the labels to review.")
+        return self.rows[name]
+
+    def decide(self, name: str, decision: str, label: str = "") -> None:
+        """Save a decision; it is on disk when this returns."""
+        row = self.row(name)
+        if decision not in DECISIONS:
+            raise UsageError(f"'{decision[:60]}' is no decision; allowed: {', '.join(DECISIONS)}.")
+        if decision == OTHER and label not in self.site["class_names"]:
+            raise UsageError(f"'{label[:60]}' is no class.")
+        chosen = {ACCEPT: row["suggested"], KEEP: row["given"], OTHER: label}.get(decision, "")
+        with self.one_at_a_time:
+            made = Decision.now(name, self.reviewer, decision, chosen)
+            self.steps.append((name, save_decision(self.folder, name, self.reviewer, made)))
+
+    def undo(self) -> str | None:
+        """Take the last step back, also one of an earlier session; the sample that it was about."""
+        with self.one_at_a_time:
+            if self.steps:
+                name, before = self.steps[-1]
+            else:
+                earlier = [sample for sample, who in read_decisions(self.folder) if who == self.reviewer]
+                if not earlier:
+                    return None
+                name, before = earlier[-1], None
+            save_decision(self.folder, name, self.reviewer, before)
+            del self.steps[-1:]  # only now: what could not be saved can be tried again
+        return name

@@ -1,0 +1,173 @@
+"""The set-up of a host as text: what one process must tell another so that both have the same host.
+
+Nothing is pickled. Arrays are named by where they lie in shared memory or in a file, methods and models by where they
+can be imported from. What sites and parts hold is all there is in it; the truth is not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedwinnow.backends.shared_memory import OpenedArrays, SharedArrays
+from fedwinnow.data.dataset import Features, Resident
+from fedwinnow.data.images import ImageFrame, LazyImages
+from fedwinnow.errors import UsageError
+from fedwinnow.federation.host import Host, Setup, Sites
+from fedwinnow.federation.memory import Memory
+from fedwinnow.federation.training_settings import Training
+from fedwinnow.methods.find import OWN_METHOD, method_in
+from fedwinnow.models.make_model import ModelSpec
+from fedwinnow.models.shape import Shape
+from fedwinnow.options import Part, build
+from fedwinnow.scene.holdings import Holdings
+
+# --- from a host to text -------------------------------------------------------------------------------------------
+
+
+def describe_host(host: Host, arrays: SharedArrays) -> dict[str, Any]:
+    """Everything a worker needs, as JSON."""
+    return {
+        "sites": describe_sites(host.sites, arrays),
+        "judged": describe_sites(host.judged, arrays),
+        "parts": {name: describe_features(features, arrays) for name, features in host.parts.items()},
+        "method": describe_part("method", host.method),
+        "models": [describe_model(model) for model in (host.setup.model, *host.setup.other_models)],
+        "training": dataclasses.asdict(host.setup.training),
+        "seed": host.setup.seed,
+        "rounds": host.setup.rounds,
+        "memorisation_every": host.setup.memorisation_every,
+        "judge": str(host.setup.judge),
+        "least_count": host.setup.least_count,
+        "memory": str(host.memory.folder.resolve()),
+    }
+
+
+def describe_sites(sites: Sites, arrays: SharedArrays) -> dict[str, Any]:
+    """What the sites hold."""
+    return {
+        "features": describe_features(sites.features, arrays),
+        "rows": arrays.describe(sites.holdings.rows),
+        "offsets": arrays.describe(sites.holdings.offsets),
+        "given": arrays.describe(sites.given),
+        "shape": dataclasses.asdict(sites.shape),
+        "mean": sites.mean,
+        "std": sites.std,
+    }
+
+
+def describe_features(features: Features, arrays: SharedArrays) -> dict[str, Any]:
+    """Samples in memory, or the files they are decoded from."""
+    if isinstance(features, Resident):
+        return {"array": arrays.describe(features.array)}
+    if isinstance(features, LazyImages):
+        return {"files": arrays.describe_texts(features.paths), "frame": dataclasses.asdict(features.frame)}
+    raise UsageError(
+        f"--backend processes cannot share samples kept in a {type(features).__name__}; allowed: arrays and image "
+        f"files. Use --backend serial."
+    )
+
+
+def describe_part(kind: str, part: Part) -> dict[str, Any]:
+    """Where the class of a part comes from, and the values of its options."""
+    values = {key: str(value) if isinstance(value, Path) else value for key, value in part.values().items()}
+    return {**whereabouts(kind, type(part)), "values": values}
+
+
+def describe_model(model: ModelSpec) -> Any:
+    """A text or a table as it is; anything else by where it can be imported from."""
+    if model is None or isinstance(model, str | dict):
+        return {"spec": model}
+    return describe_part("model", model) if isinstance(model, Part) else whereabouts("model", model)
+
+
+def whereabouts(kind: str, thing: Any) -> dict[str, str]:
+    """The file or module in which another process finds a class or function."""
+    name, home = getattr(thing, "__qualname__", None), getattr(thing, "__module__", "__main__")
+    module = sys.modules.get(home)
+    if kind == "method" and home.startswith(OWN_METHOD) and module is not None:
+        return {"file": str(module.__file__)}
+    if name is None or "<" in name or home == "__main__" or module is None:
+        raise UsageError(
+            f"--backend processes: the {kind} {name or type(thing).__name__} has no name by which another process "
+            f"could find it. Put it into a file and give the file's path, or use --backend serial."
+        )
+    return {"module": home, "name": name}
+
+
+# --- from text to a host -------------------------------------------------------------------------------------------
+
+
+def build_host(described: dict[str, Any], device: str, arrays: OpenedArrays) -> Host:
+    """The host that was described; its samples lie in the opened arrays."""
+    training = Training(**described["training"])
+    first, *further = map(build_model, described["models"])
+    setup = Setup(
+        first,
+        training,
+        described["seed"],
+        described["rounds"],
+        device,
+        described["memorisation_every"],
+        described["judge"],
+        tuple(further),
+        described["least_count"],
+    )
+    method = described["method"]
+    return Host(
+        build_sites(described["sites"], arrays),
+        build_sites(described["judged"], arrays),
+        {name: build_features(features, arrays) for name, features in described["parts"].items()},
+        build("method", found("method", method), method["values"]),
+        setup,
+        Memory(Path(described["memory"])),
+    )
+
+
+def build_sites(described: dict[str, Any], arrays: OpenedArrays) -> Sites:
+    """What the sites hold."""
+    return Sites(
+        build_features(described["features"], arrays),
+        Holdings(arrays.open(described["rows"]), arrays.open(described["offsets"])),
+        arrays.open(described["given"]),
+        Shape.from_table(described["shape"]),
+        tuple(described["mean"]),
+        tuple(described["std"]),
+    )
+
+
+def build_features(described: dict[str, Any], arrays: OpenedArrays) -> Features:
+    """Samples in memory, or the files they are decoded from."""
+    if "array" in described:
+        return Resident(arrays.open(described["array"]))
+    return LazyImages(arrays.texts(described["files"]), ImageFrame(**described["frame"]))
+
+
+def build_model(described: dict[str, Any]) -> ModelSpec:
+    """The model's spec, class or function."""
+    if "spec" in described:
+        return described["spec"]  # type: ignore[no-any-return]
+    thing = found("model", described)
+    made: ModelSpec = build("model", thing, described["values"]) if "values" in described else thing
+    return made
+
+
+def found(kind: str, described: dict[str, Any]) -> Any:
+    """The class or function at its whereabouts."""
+    if "file" in described:
+        return method_in(Path(described["file"]))
+    thing: Any
+    try:
+        thing = importlib.import_module(described["module"])
+        for name in described["name"].split("."):
+            thing = getattr(thing, name)
+    except Exception as problem:
+        raise UsageError(
+            f"--backend processes: the {kind} {described['module']}.{described['name']} cannot be imported by another "
+            f"process ({type(problem).__name__}: {problem}). Put it into a file and give the file's path, or use "
+            f"--backend serial."
+        ) from None
+    return thing

@@ -1,0 +1,157 @@
+"""The catalogue commands: what there is to choose from, with every option. Reads source text, imports no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import tyro
+
+from fedwinnow import catalogue
+from fedwinnow.commands.common import Flags, escaped
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedwinnow.terminal import Grid
+
+
+@dataclass
+class Catalogue(Flags):
+    """Base of the catalogue commands."""
+
+    family: ClassVar[str]
+    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None
+    """Show this one with all its options; without a name, list them all."""
+
+    def run(self) -> int:
+        """List the family or show one of it."""
+        if self.name is None:
+            self.list_all()
+        else:
+            self.show(self.find(self.name))
+        return 0
+
+    def find(self, name: str) -> catalogue.Entry:
+        """The part of this name."""
+        return catalogue.find(self.family, name)
+
+    def list_all(self) -> None:
+        """One line each."""
+        from fedwinnow.terminal import Grid
+
+        entries = catalogue.entries(self.family)
+        self.emit([as_json(entry) for entry in entries.values()])
+        rows = [(f"[bold]{escaped(name)}[/]", escaped(entry.summary)) for name, entry in entries.items()]
+        console = self.console()
+        Grid("wt", (), rows).show(console)
+        console.print(f"\n[dim]fedwinnow {self.family} NAME shows every option.[/]")
+
+    def show(self, entry: catalogue.Entry) -> None:
+        """One part: what it is, where it comes from, its options."""
+        self.emit(as_json(entry))
+        console = self.console()
+        console.print(f"[bold]{escaped(entry.name)}[/]: {escaped(entry.summary)}")
+        if entry.details:
+            console.print("\n" + escaped(" ".join(entry.details.split())))
+        for fact, value in entry.facts.items():
+            if isinstance(value, str | int) and not isinstance(value, bool):
+                console.print(f"[dim]{fact.replace('_', ' ')}:[/] {escaped(value)}")
+        console.print()
+        show_options(entry, console)
+
+
+def show_options(entry: catalogue.Entry, console: Console) -> None:
+    """The options, if there are any."""
+    if entry.options:
+        option_table(entry).show(console)
+    else:
+        console.print("no options")
+
+
+def option_table(entry: catalogue.Entry) -> Grid:
+    """Every option: default, what is allowed, one sentence, and where it comes from."""
+    from fedwinnow.terminal import Grid
+
+    rows = []
+    for option in entry.options:
+        presets = ", ".join(f"{name}: {value}" for name, value in (option.presets or {}).items())
+        notes = ", ".join(filter(None, [option.symbol and f"symbol {option.symbol}", option.source]))
+        meaning = escaped(option.sentence) + (f" [dim]({escaped(notes)})[/]" if notes else "")
+        rows.append((f"[bold]{option.name}[/]", escaped(presets or option.default), escaped(option.type), meaning))
+    return Grid("tttt", ("option", "default", "allowed", "meaning"), rows)
+
+
+def as_json(entry: catalogue.Entry) -> dict[str, object]:
+    """An entry for machines."""
+    return {
+        "name": entry.name,
+        "summary": entry.summary,
+        "details": entry.details,
+        "facts": entry.facts,
+        "options": [dataclasses.asdict(option) for option in entry.options],
+    }
+
+
+@dataclass
+class Data(Catalogue):
+    """The data sources: your own files and published data sets."""
+
+    family: ClassVar[str] = "data"
+
+
+@dataclass
+class Partitions(Catalogue):
+    """The partitions: who holds which sample."""
+
+    family: ClassVar[str] = "partitions"
+
+
+@dataclass
+class Noises(Catalogue):
+    """The noises: how wrong is each client. Their `flip` option takes any of `fedwinnow flips`."""
+
+    family: ClassVar[str] = "noises"
+
+
+@dataclass
+class Flips(Catalogue):
+    """The flips: what a wrong label becomes. Used inside a noise: constant:rate=0.4,flip=pair."""
+
+    family: ClassVar[str] = "flips"
+
+
+@dataclass
+class Models(Catalogue):
+    """The models."""
+
+    family: ClassVar[str] = "models"
+
+
+@dataclass
+class Losses(Catalogue):
+    """The losses: any method takes one with loss=NAME."""
+
+    family: ClassVar[str] = "losses"
+
+
+@dataclass
+class Aggregators(Catalogue):
+    """The aggregators: any method that averages models takes one with aggregate=NAME."""
+
+    family: ClassVar[str] = "aggregators"
+
+
+@dataclass
+class Optimizers(Catalogue):
+    """The optimisers of local training."""
+
+    family: ClassVar[str] = "optimizers"
+
+
+@dataclass
+class Judges(Catalogue):
+    """The ways in which an audit judges labels."""
+
+    family: ClassVar[str] = "judges"

@@ -1,0 +1,172 @@
+"""Where published files are found: the user's folders, then the cache, then their publisher's server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedwinnow.atomic import write_text
+from fedwinnow.data.source_files import cache_folder
+from fedwinnow.errors import DataError
+
+BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """One file (or unpacked folder) as its publisher names it, and what is known about it."""
+
+    name: str
+    url: str | None  # None where the publisher asks for a registration, so that no program may fetch it
+    publisher: str  # who gives it away, and the page that says how
+    checksum: str | None = None  # "md5:..." or "sha256:...", as published
+    size: int | None = None  # in bytes
+    folders: tuple[str, ...] = ("",)  # where to look, below each data folder
+
+    def find(self) -> Path | None:
+        """Its place if it is there; nothing is read."""
+        return next((path for folder in data_folders() if (path := self.find_below(folder))), None)
+
+    def find_below(self, folder: Path) -> Path | None:
+        """Its place in one of the data folders."""
+        paths = (folder / below / self.name for below in self.folders)
+        return next((path for path in paths if os.path.exists(path)), None)
+
+    def fetch(self) -> Path:
+        """Its place after it was checked; downloaded if it is nowhere and a download is allowed."""
+        path = self.find()
+        if path is None:
+            return download(self)
+        verify(self, path)
+        return path
+
+
+def find_first(files: Sequence[PublishedFile]) -> tuple[PublishedFile, Path] | None:
+    """The first of several forms of the same data that is there, checked; a folder's forms before the next folder."""
+    for folder in data_folders():
+        for file in files:
+            if (path := file.find_below(folder)) is not None:
+                verify(file, path)
+                return file, path
+    return None
+
+
+def data_folders() -> list[Path]:
+    """The folders that are searched, in order: those of FEDWINNOW_DATA, then the cache."""
+    chosen = os.environ.get("FEDWINNOW_DATA", "").split(os.pathsep)
+    return [*(Path(folder).expanduser() for folder in chosen if folder), cache_folder() / "data"]
+
+
+def offline() -> bool:
+    """Whether the user has forbidden downloads."""
+    return os.environ.get("FEDWINNOW_OFFLINE", "").lower() in ("1", "true", "yes", "on")
+
+
+def places(file: PublishedFile) -> str:
+    """Every path where a file is looked for, as a user reads it."""
+    return ", ".join(str(folder / below) for folder in data_folders() for below in file.folders)
+
+
+def absent(file: PublishedFile, reason: str = "") -> DataError:
+    """The file is not there: which one, from whom, where to put it."""
+    origin = f"{file.publisher} ({file.url})" if file.url else file.publisher
+    return DataError(
+        f"{file.name} is missing{reason}. Get it from {origin} and put it into one of these folders: {places(file)}. "
+        "The environment variable FEDWINNOW_DATA names further folders."
+    )
+
+
+def missing_line(file: PublishedFile, alternatives: Iterable[str] = ()) -> str:
+    """One line for `doctor`: what is missing and how it comes."""
+    names = " or ".join([file.name, *alternatives])
+    where = ", ".join(str(folder / file.folders[0]) for folder in data_folders())
+    manual = f"get it from {file.publisher}"
+    how = manual if file.url is None else f"forbidden to download; {manual}" if offline() else "downloaded at first use"
+    return f"{names}: not in {where} ({how})"
+
+
+# --- checking ------------------------------------------------------------------------------------------------------
+
+
+def verify(file: PublishedFile, path: Path) -> None:
+    """Refuse a file whose size or checksum is not the published one; a checksum is computed only once."""
+    if path.is_dir():
+        return
+    status = path.stat()
+    advice = "Remove it and get it again; unpacked files are read without this check, if you trust them."
+    if file.size is not None and status.st_size != file.size:
+        raise DataError(f"{path} has {status.st_size} bytes, the published file has {file.size}. {advice}")
+    if file.checksum is None:
+        return
+    seen = {"size": status.st_size, "changed": status.st_mtime_ns, "checksum": file.checksum}
+    stamp = cache_folder() / "verified" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]}.json"
+    if read_stamp(stamp) == seen:
+        return
+    kind, _, wanted = file.checksum.partition(":")
+    if (found := digest(path, kind)) != wanted:
+        raise DataError(f"{path} has the {kind} checksum {found}, the published file has {wanted}. {advice}")
+    write_stamp(stamp, seen)
+
+
+def digest(path: Path, kind: str) -> str:
+    """The checksum of a file's content."""
+    total = hashlib.new(kind, usedforsecurity=False)
+    with path.open("rb") as stream:
+        while block := stream.read(BLOCK):
+            total.update(block)
+    return total.hexdigest()
+
+
+def read_stamp(path: Path) -> object:
+    """What a stamp says; None when there is none or it is broken."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def write_stamp(path: Path, content: object) -> None:
+    """Remember a result; a cache that cannot be written costs time, not correctness."""
+    try:
+        write_text(path, json.dumps(content))
+    except OSError:
+        return
+
+
+# --- downloading ---------------------------------------------------------------------------------------------------
+
+
+def download(file: PublishedFile) -> Path:
+    """Fetch a file into the cache; it appears there only when it is whole and its checksum is right."""
+    if file.url is None:
+        raise absent(file, " and its publisher does not allow programs to download it")
+    if offline():
+        raise absent(file, " and downloads are forbidden (FEDWINNOW_OFFLINE)")
+    import logging
+
+    import pooch
+    from requests.exceptions import RequestException
+
+    pooch.get_logger().setLevel(logging.WARNING)
+    folder = cache_folder() / "data" / file.folders[0]
+    size = f", {file.size / 1e6:.0f} MB" if file.size else ""
+    print(f"downloading {file.name} from {file.url}{size}, to {folder}", file=sys.stderr)
+    try:
+        path = Path(pooch.retrieve(file.url, known_hash=file.checksum, fname=file.name, path=folder))
+    except (RequestException, OSError) as problem:
+        raise absent(file, f" and the download failed ({summary(problem)})") from problem
+    except ValueError as problem:
+        raise absent(file, " and what was downloaded has the wrong checksum") from problem
+    verify(file, path)
+    return path
+
+
+def summary(problem: Exception) -> str:
+    """The first line of an exception, short enough for a message."""
+    lines = str(problem).splitlines() or [type(problem).__name__]
+    return lines[0][:160]

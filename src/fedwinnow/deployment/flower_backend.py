@@ -1,0 +1,333 @@
+"""Clients at other machines: questions and answers as messages over any Flower grid, by its public interface."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import Array, Message, RecordDict
+from flwr.serverapp import Grid
+from torch import Tensor
+
+from fedwinnow.deployment.flower_records import from_records, to_records
+from fedwinnow.deployment.foreign_text import one_line
+from fedwinnow.deployment.site import MEMORY_FILE, NOTES, REPLY
+from fedwinnow.errors import DataError
+from fedwinnow.federation.host import Answer, Host, Task
+from fedwinnow.mathematics.payload import Payload
+
+AHEAD = 2  # messages under way per node: the next one is there when a site ends the one before
+SOON = 0.02  # seconds until a part of a message that is not there yet is looked for again
+SHORTEST, LONGEST = 0.05, 1.0  # seconds between two looks for a message
+PATIENCE_FOR_HELLO = 60.0  # seconds
+ASKED_AGAIN = 3.0  # seconds until a site that cannot take part is asked again
+
+MOST_COUNTED = 10**15  # samples that a site computed with: above that a claim is a mistake
+LONGEST_NAME = 60  # letters of a site's name
+
+Packed = dict[int, tuple[Tensor, Array]]
+Unfit = Callable[[dict[str, Any]], str | None]  # why a site that says this of itself cannot take part
+Names = Callable[[int], str | None]  # the name that a node's key belongs to
+
+
+@dataclass(frozen=True, eq=False)
+class Letter:
+    """A message to a node; `number` tells letters of one exchange apart."""
+
+    number: int
+    node: int | None  # None: nobody knows where its receiver is
+    content: RecordDict
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Why there is no reply."""
+
+    reason: str
+
+
+def nap(since: float) -> float:
+    """Wait for the next look: a tenth of the time in which nothing came, so that looking costs next to nothing."""
+    time.sleep(min(max((time.monotonic() - since) / 10, SHORTEST), LONGEST))
+    return since
+
+
+def exchange(grid: Grid, letters: Sequence[Letter], timeout: float) -> Iterator[tuple[Letter, RecordDict | Lost]]:
+    """Send letters, some at a time to each node, and give back what came of each, as it comes."""
+    waiting: dict[int | None, deque[Letter]] = {}
+    for letter in letters:
+        waiting.setdefault(letter.node, deque()).append(letter)
+    under_way: dict[str, tuple[Letter, float]] = {}
+    since = time.monotonic()
+    while waiting or under_way:
+        yield from post(grid, waiting, under_way, timeout)
+        looked = time.monotonic()  # a site that dies while it sends holds up the look; the others must not pay for it
+        arrived = list(grid.pull_messages(list(under_way))) if under_way else []
+        for message in arrived:
+            letter, _ = under_way.pop(message.metadata.reply_to_message_id)
+            for name, (other, _) in under_way.items():
+                if other.node == letter.node:  # it was waiting for this one: its time begins now
+                    under_way[name] = other, time.monotonic() + timeout
+            yield letter, Lost(reason_of(message)) if message.has_error() else message.content
+        for name in [name for name, (_, until) in under_way.items() if until < looked]:
+            yield under_way.pop(name)[0], Lost(f"no reply within {timeout:g} seconds")
+        if arrived or under_way:
+            since = time.monotonic() if arrived else nap(since)
+
+
+def post(
+    grid: Grid,
+    waiting: dict[int | None, deque[Letter]],
+    under_way: dict[str, tuple[Letter, float]],
+    timeout: float,
+) -> Iterator[tuple[Letter, Lost]]:
+    """Send what there is room for; letters to a node that is not there are lost at once."""
+    busy = [letter.node for letter, _ in under_way.values()]
+    ready = {node: AHEAD - busy.count(node) for node in waiting}
+    there = set(grid.get_node_ids()) if any(room > 0 for room in ready.values()) else set()
+    for node, room in ready.items():
+        for _ in range(min(room, len(waiting[node]))):
+            letter = waiting[node].popleft()
+            if node not in there:
+                yield letter, Lost("the site is not connected")
+                continue
+            message = Message(letter.content, dst_node_id=node, message_type="train", ttl=AHEAD * timeout)
+            name = next(iter(grid.push_messages([message])), "")
+            if name:
+                under_way[name] = letter, time.monotonic() + timeout
+            else:
+                yield letter, Lost("the link did not take the message")
+        if not waiting[node]:
+            del waiting[node]
+
+
+def reason_of(message: Message) -> str:
+    """What Flower says about a message that has no reply."""
+    return f"the site was lost ({one_line(message.error.reason, 120) or message.error.code})"
+
+
+class Roster:
+    """Which sites are there, and where each client lives.
+
+    Where there are keys, a site is its key, whatever it says of itself. Only in a simulation, whose samples are no
+    site's own, does a site say which clients it carries; once the run has begun, they stay with it.
+    """
+
+    def __init__(
+        self, grid: Grid, hello: dict[str, Any], unfit: Unfit, names: Names | None, say: Callable[[str], None]
+    ) -> None:
+        self.grid, self.hello, self.unfit, self.names, self.say = grid, hello, unfit, names, say
+        self.simulated = hello["task"] is None  # a coordinator that has a task has no scene
+        self.members: tuple[str, ...] | None = None  # the only names that a run has room for, once it has begun
+        self.owners: dict[int, str] | None = None  # client -> the site that carries it, once a simulation has begun
+        self.known: dict[int, dict[str, Any]] = {}  # node -> what it said of itself
+        self.refused: dict[int, tuple[str, float]] = {}  # who and why, and when it may be asked again
+        self.declined: dict[int, str] = {}  # node -> the name of a site that does not want to take part
+
+    def begin(self, site_names: tuple[str, ...]) -> None:
+        """From now on nobody takes the place of another: a site is a member by its name, a client stays at its site."""
+        if self.simulated:
+            self.owners = {client: self.known[node]["site"] for client, node in self.places(site_names).items()}
+        else:
+            self.members = site_names
+
+    def refresh(self) -> None:
+        """Ask new nodes who they are; who left may come back with other data, who was refused may be right by now."""
+        there, now = list(self.grid.get_node_ids()), time.monotonic()
+        self.known = {node: facts for node, facts in self.known.items() if node in there}
+        patient = [node for node, (_, until) in self.refused.items() if until > now]
+        new = [node for node in there if node not in self.known and node not in patient]
+        letters = [Letter(place, node, to_records(self.hello, {}, {})) for place, node in enumerate(new)]
+        news: list[Letter] = []
+        for letter, outcome in exchange(self.grid, letters, PATIENCE_FOR_HELLO):
+            if isinstance(outcome, Lost):
+                continue  # it is asked again at the next look
+            assert letter.node is not None
+            reason = self.introduce(letter.node, outcome)
+            if reason is not None:
+                news.append(Letter(len(news), letter.node, to_records({"kind": "refused", "reason": reason}, {}, {})))
+        for _ in exchange(self.grid, news, PATIENCE_FOR_HELLO):
+            continue  # a site that does not hear it will be asked again or has left
+
+    def introduce(self, node: int, content: RecordDict) -> str | None:
+        """Take in what a node says of itself; what it has to be told, where it cannot take part.
+
+        One that knows by itself is told as well: it stays until it hears that it was heard.
+        """
+        try:
+            facts, _ = from_records(content)
+        except DataError as problem:
+            facts = {"error": str(problem)}
+        name = self.name_of(node, facts)
+        before, _ = self.refused.pop(node, ("", 0.0))
+        self.declined.pop(node, None)
+        reason = self.problem_with(name, facts)
+        if reason is None:
+            self.known[node] = {
+                "site": name,
+                **{key: facts[key] for key in ("samples", "few", "clients") if key in facts},
+            }
+            if self.members is None or name in self.members:
+                self.say(f"site {name} is there")
+                return None
+            reason = "the run began without it and has no room for more sites"
+        elif "error" in facts and facts.get("declined") is True:
+            self.declined[node] = name or str(node)
+        text = f"site {name or node} cannot take part: {reason}"
+        if node not in self.known:
+            self.refused[node] = text, time.monotonic() + ASKED_AGAIN
+        if text != before:
+            self.say(text)
+        return reason if text != before or "error" in facts else None
+
+    def name_of(self, node: int, facts: dict[str, Any]) -> str | None:
+        """The name of the node's key, None for a key that is no site's; without keys a site's own word."""
+        if self.names is not None:
+            return self.names(node)
+        return one_line(facts.get("site", ""), LONGEST_NAME) or str(node)
+
+    def problem_with(self, name: str | None, facts: dict[str, Any]) -> str | None:
+        """Why a node cannot take part, in words that may be printed."""
+        if name is None:
+            return "its key is that of no site"
+        reason = facts["error"] if "error" in facts else self.conflict(name, facts) or self.unfit(facts)
+        return None if reason is None else one_line(reason)
+
+    def conflict(self, name: str, claim: dict[str, Any]) -> str | None:
+        """Why a newcomer cannot be told apart from a site that is there."""
+        for facts in self.known.values():
+            if facts["site"] == name:
+                return "a site of this name is there already (join --name), or its last visit has not ended yet"
+        if self.simulated:
+            return self.conflict_of_clients(name, claim.get("clients"))
+        if "clients" in claim:
+            return "it says which clients it has, but in this run every site is one client, by its name"
+        return None
+
+    def conflict_of_clients(self, name: str, numbers: Any) -> str | None:
+        """Why a site of a simulation cannot carry the clients that it says it has."""
+        if numbers is None:
+            return None  # `unfit` says so
+        if not isinstance(numbers, list) or not all(type(one) is int for one in numbers):
+            return f"it says that it has the clients {str(numbers)[:80]}; allowed: a list of numbers"
+        for facts in self.known.values():
+            if both := set(numbers) & set(facts.get("clients") or ()):
+                where = f"client {min(both)} is at site {facts['site']} already"
+                return f"{where}; allowed: every client at one site (join --clients)"
+        if self.owners is not None and (others := [one for one in numbers if self.owners.get(one) != name]):
+            owner = self.owners.get(others[0])
+            return f"client {others[0]} belongs to {'no site' if owner is None else f'site {owner}'} in this run"
+        return None
+
+    def places(self, site_names: tuple[str, ...]) -> dict[int, int]:
+        """The node of every client: sites with their own data are numbered by name, others say which they have."""
+        found: dict[int, int] = {}
+        for node, facts in self.known.items():
+            if self.simulated:
+                found |= dict.fromkeys(facts.get("clients") or (), node)
+            elif facts["site"] in site_names:
+                found[site_names.index(facts["site"])] = node
+        return found
+
+
+class Flower:
+    """Reaches clients through a grid; the test part is scored here."""
+
+    def __init__(self, host: Host, roster: Roster, run: dict[str, Any], names: tuple[str, ...], timeout: float) -> None:
+        self.host, self.roster, self.run, self.names, self.timeout = host, roster, run, names, timeout
+
+    def exchange(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+        """Answers in the order of the tasks, whoever is ready first."""
+        self.roster.refresh()
+        places = self.roster.places(self.names)
+        packed: Packed = {}
+        clients: list[int] = []
+        letters: list[Letter] = []
+        for task in tasks:
+            facts = self.facts("ask", task.client) | {
+                "ask": task.ask,
+                "round": task.round,
+                "exchange": task.exchange,
+                "memory": task.memory,
+            }
+            content = to_records(facts, task.payload, packed)
+            letters.append(Letter(len(letters), places.get(task.client), content))
+            clients.append(task.client)
+        ready: dict[int, Answer] = {}
+        turn = 0
+        for letter, outcome in exchange(self.roster.grid, letters, self.timeout):
+            ready[letter.number] = answer_of(clients[letter.number], outcome)
+            while turn in ready:
+                yield ready.pop(turn)
+                turn += 1
+
+    def facts(self, kind: str, client: int) -> dict[str, Any]:
+        """What every message to a client says, so that a site that was started again needs nothing else."""
+        return {"kind": kind, "run": self.run, "number": client, "client": client}
+
+    def finish(self, number: int, payloads: dict[int, tuple[Payload, str | None]]) -> dict[str, list[int]]:
+        """Tell every site that the run is over, with the last model; by reason, the clients that were not reached."""
+        self.roster.refresh()
+        places = self.roster.places(self.names)
+        letters, packed = [], Packed()
+        told: set[int] = set()
+        for client, (payload, memory) in payloads.items():
+            node = places.get(client)
+            if node in told:
+                continue
+            if node is not None:
+                told.add(node)
+            facts = self.facts("finish", client) | {"round": number, "exchange": 0, "memory": memory}
+            letters.append(Letter(client, node, to_records(facts, payload, packed)))
+        silent: dict[str, list[int]] = {}
+        for letter, outcome in exchange(self.roster.grid, letters, self.timeout):
+            answer = answer_of(letter.number, outcome)
+            if answer.error is not None:
+                silent.setdefault(answer.error, []).append(letter.number)
+        return silent
+
+    def score(self, part: str, weights: Payload, count: int) -> Tensor:
+        """Logits of the coordinator's own samples."""
+        return self.host.score(part, weights, 0, count)
+
+    def close(self) -> None:
+        """The link belongs to whoever opened it."""
+
+
+def answer_of(client: int, outcome: RecordDict | Lost) -> Answer:
+    """What came of a letter, as the rounds know it; nothing that a site says is believed without a look."""
+    if isinstance(outcome, Lost):
+        return Answer(client, error=outcome.reason)
+    try:
+        facts, payload = from_records(outcome)
+    except DataError as problem:
+        return Answer(client, error=one_line(problem))
+    if "error" in facts:
+        return Answer(client, error=one_line(facts["error"]) or "it failed and does not say why")
+    if facts.get("absent") is True:
+        return Answer(client, absent=True)
+    memory = facts.get("memory")
+    if memory is not None and not names_memory(memory, client):
+        return Answer(client, error=f"it names the memory {one_line(memory, 80)!r}, which is none of client {client}")
+    return Answer(
+        client=client,
+        reply={key.removeprefix(REPLY): value for key, value in payload.items() if key.startswith(REPLY)},
+        memory=memory,
+        notes={key.removeprefix(NOTES): value for key, value in payload.items() if key.startswith(NOTES)},
+        forward_samples=whole(facts.get("forward_samples")),
+        backward_samples=whole(facts.get("backward_samples")),
+    )
+
+
+def names_memory(name: Any, client: int) -> bool:
+    """Whether this is the name of a version of a client's memory."""
+    found = MEMORY_FILE.fullmatch(name) if isinstance(name, str) else None
+    return found is not None and int(found[1]) == client
+
+
+def whole(value: Any) -> int:
+    """A count; nothing where a site sends something else."""
+    return value if type(value) is int and 0 <= value < MOST_COUNTED else 0

@@ -1,0 +1,232 @@
+"""The coordinator's side of Flower's own link: it runs in a thread of this process.
+
+Flower serves its control interface, which has no login, on the same port; so nobody is let through to more than the
+sites' interface. Nothing here ends the process or signals it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from fastapi import HTTPException
+
+from fedwinnow.deployment.flower_backend import SOON
+from fedwinnow.deployment.flower_private import (
+    HEARTBEAT_MIN_INTERVAL,
+    NOOP_ACCOUNT_NAME,
+    NOOP_FEDERATION_ID,
+    NOOP_FLWR_AID,
+    SUPERLINK_NODE_ID,
+    HttpGrid,
+    SuperLinkLifespan,
+    SuperLinkLifespanConfig,
+    TaskIdentity,
+    TaskType,
+    core_handlers,
+    create_app,
+    fleet_handlers,
+    http_grid,
+    link_handlers,
+    load_control_authn_plugin,
+    public_key_to_bytes,
+    pull_objects,
+)
+from fedwinnow.deployment.keys import ServerFiles
+from fedwinnow.errors import DataError, UsageError
+
+MOST_SAID = 100  # different things about strangers: nobody from outside can fill a log
+CLOSING = 5.0  # seconds for the link to close
+take_replies = fleet_handlers.push_messages
+
+
+class FleetOnly:
+    """Lets requests to the sites' interface through, and no others."""
+
+    def __init__(self, app: Any, refused: Callable[[str], None]) -> None:
+        self.app, self.refused = app, refused
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and not scope["path"].startswith(("/v1/fleet/", "/health")):
+            self.refused(f"a request for {scope['path'][:80]!r} was refused: only sites may talk to this port")
+            await send({"type": "http.response.start", "status": 404, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
+
+        async def watched(message: Any) -> None:
+            if message["type"] == "http.response.start" and message["status"] in (401, 403, 412):
+                who = (scope.get("client") or ("somebody",))[0]
+                self.refused(f"{who} was refused (no key that is known here, or its last visit has not ended yet)")
+            await send(message)
+
+        await self.app(scope, receive, watched)
+
+
+class Direct:
+    """Answers what a grid asks by the link's own functions, without a request over the network."""
+
+    def __init__(self, state: Any, task: Any) -> None:
+        self.state, self.task = state, task
+
+    def __getattr__(self, name: str) -> Any:
+        snake = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+        function = getattr(link_handlers, snake, None) or getattr(core_handlers, snake)
+        return lambda request: function(request, self.state, self.task)
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
+class Link:
+    """Flower's link in a thread of this process, and a grid to it."""
+
+    def __init__(
+        self, host: str, port: int, files: ServerFiles | None, timeout: float, say: Callable[[str], None]
+    ) -> None:
+        # By default it looks again after a whole second, and waits two hours for a site that dies while it sends.
+        patient = functools.partial(pull_objects, initial_backoff=SOON, backoff_cap=1, max_time=timeout)
+        http_grid.pull_objects = patient  # type: ignore[attr-defined]
+        fleet_handlers.push_messages = take_own_replies
+        self.say, self.stop = say, threading.Event()
+        self.names: dict[int, str] = {}
+        self.said: set[str] = set()
+        self.app = create_app(config_of(host, port, files), SuperLinkLifespan)
+        self.state = self.app.state.linkstate_factory.state()
+        for name, key in (files.site_keys() if files else {}).items():
+            public = public_key(key, f"sites/{name}.pub")
+            try:
+                node = self.state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public, HEARTBEAT_MIN_INTERVAL)
+            except ValueError:
+                raise DataError(f"--tls: sites/{name}.pub is the key of another site too; give each its own.") from None
+            self.names[node] = name
+        self.server = self.started(host, port, files)
+        self.grid = self.open_grid()
+
+    def started(self, host: str, port: int, files: ServerFiles | None) -> uvicorn.Server:
+        """Listen, in a thread."""
+        certificate, key = (str(files.certificate), str(files.key)) if files else (None, None)
+        guarded = FleetOnly(self.app, self.once)
+        settings = uvicorn.Config(
+            guarded, host, port, log_level="critical", access_log=False, ssl_certfile=certificate, ssl_keyfile=key
+        )
+        try:
+            settings.load()
+        except (OSError, ValueError) as problem:  # also what ssl raises
+            raise DataError(
+                f"--tls {files.folder if files else ''}: server.crt and server.key cannot be read, or do not belong "
+                f"together ({problem}). `fedwinnow certificates` makes such a pair."
+            ) from None
+        server = uvicorn.Server(settings)
+        self.thread = threading.Thread(target=run_quietly, args=(server,), daemon=True)
+        self.thread.start()
+        while not server.started:
+            if not self.thread.is_alive():
+                raise UsageError(
+                    f"--host {host} --port {port}: cannot listen; allowed: an address of this machine, and a port "
+                    f"that no other program uses."
+                )
+            time.sleep(0.02)
+        return server
+
+    def once(self, text: str) -> None:
+        """Tell the operator, but not the same thing every two seconds."""
+        if text not in self.said and len(self.said) < MOST_SAID:
+            self.said.add(text)
+            self.say(text)
+
+    def open_grid(self) -> HttpGrid:
+        """A run of Flower's that is ours, and the grid that belongs to it."""
+        number = self.state.create_run(
+            fab_id="fedwinnow/run",
+            fab_version="0",
+            fab_hash=None,
+            override_config={},
+            federation_id=NOOP_FEDERATION_ID,
+            federation_config=None,
+            flwr_aid=NOOP_FLWR_AID,
+            primary_task_type=TaskType.SERVER_APP,
+        )
+        run = self.state.get_run_info(run_ids=[number])[0]
+        token = self.state.claim_task(run.primary_task_id)
+        self.state.activate_task(run.primary_task_id)
+        task = self.state.get_task_by_token(token)
+        threading.Thread(target=self.keep_alive, args=(task.task_id,), daemon=True).start()
+        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = task.task_id, number, SUPERLINK_NODE_ID
+        grid = HttpGrid(token="in this process")
+        grid._client = Direct(self.state, task)  # type: ignore[assignment]
+        grid.set_run(run)
+        return grid
+
+    def keep_alive(self, task: int) -> None:
+        """Flower ends runs that do not say from time to time that they are there."""
+        while not self.stop.wait(HEARTBEAT_MIN_INTERVAL):
+            self.state.acknowledge_task_heartbeat(task)
+
+    def name_of(self, node: int) -> str | None:
+        """The name that belongs to a node's key; None for a key that is that of no site."""
+        return self.names.get(node)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.stop.set()
+        self.server.should_exit = True
+        self.thread.join(CLOSING)
+
+
+def take_own_replies(request: Any, state: Any) -> Any:
+    """Flower looks at whose key signed a request, but not at whether the replies in it are that site's own."""
+    if any(message.metadata.src_node_id != request.node.node_id for message in request.messages_list):
+        raise HTTPException(403, "a reply in the name of another site")
+    return take_replies(request, state)
+
+
+def run_quietly(server: uvicorn.Server) -> None:
+    """uvicorn ends its thread by SystemExit when a port is taken."""
+    with contextlib.suppress(SystemExit):
+        server.run()
+
+
+def config_of(host: str, port: int, files: ServerFiles | None) -> SuperLinkLifespanConfig:
+    """Everything of Flower's that we do not need, switched off."""
+    return SuperLinkLifespanConfig(
+        control_address="",
+        health_server_address=None,
+        host=host,
+        port=port,
+        insecure=files is None,
+        certificates=None,
+        superexec_auth_secret=secrets.token_bytes(32),
+        authn_plugin=load_control_authn_plugin(),
+        event_log_plugin=None,
+        fleet_event_log_plugin=None,
+        enable_event_log=False,
+        artifact_provider=None,
+        enable_supernode_auth=files is not None,
+        fleet_api_type="grpc-rere",
+        fleet_api_address=None,
+        simulation=False,
+        ssl_ca_certfile=str(files.authority) if files else None,
+        ssl_certfile=str(files.certificate) if files else None,
+        ssl_keyfile=str(files.key) if files else None,
+        database=":flwr-in-memory:",
+        isolation="process",
+        runtime_dependency_install=False,
+    )
+
+
+def public_key(content: bytes, name: str) -> bytes:
+    """The key of a site in the form that Flower compares."""
+    try:
+        key: Any = load_ssh_public_key(content)
+        compared: bytes = public_key_to_bytes(key)
+    except (ValueError, TypeError) as problem:
+        raise DataError(f"--tls: {name} is no public key that can be read ({problem}).") from None
+    return compared

@@ -1,0 +1,178 @@
+"""A whole run over a Flower grid: wait for the sites, play, tell them that it is over."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from flwr.serverapp import Grid
+
+from fedwinnow.data.load import load
+from fedwinnow.deployment.agreement import describe_run, hello_of
+from fedwinnow.deployment.flower_backend import Flower, Names, Roster, Unfit
+from fedwinnow.deployment.real_sites import real_stage, task_data
+from fedwinnow.errors import RunError, UsageError
+from fedwinnow.experiment.play import Execution, Player, Watcher, claimed
+from fedwinnow.experiment.prepare import Stage, prepare
+from fedwinnow.experiment.run_folder import RunFolder
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.federation.host import Host
+
+LOOK = 0.2  # seconds between two looks for sites
+LARGEST = 10**9  # samples of one site: above that a claim is a mistake, and the coordinator would run out of memory
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """How a run over a network is carried out, besides what every run has."""
+
+    sites: int
+    timeout: float = 600.0  # seconds for a site to answer one question
+    patience: float = 3600.0  # seconds to wait for the sites
+    say: Callable[[str], None] = print
+    names: Names | None = None  # the name that a node's key belongs to; None where there are no keys
+    quorum: float = (
+        1.0  # the share of the sites without which a run does not begin, where some do not want to take part
+    )
+
+    def __post_init__(self) -> None:
+        for flag, value in (("sites", self.sites), ("timeout", self.timeout), ("patience", self.patience)):
+            if not value > 0:
+                raise UsageError(f"--{flag} {value} was given; allowed: above 0.")
+
+
+@dataclasses.dataclass
+class Herald(Watcher):
+    """Tells the operator at once who was left out of a round, and why."""
+
+    say: Callable[[str], None]
+
+    def round(self, row: dict[str, Any]) -> None:
+        for site, reason in row["dropped"].items():
+            self.say(f"round {row['round']}: {site} was left out: {reason}")
+
+
+def coordinate(
+    grid: Grid,
+    experiment: Experiment,
+    out: Path,
+    execution: Execution,
+    terms: Terms,
+    watchers: tuple[Watcher, ...] = (),
+) -> dict[str, Any]:
+    """Play an experiment with sites that a grid reaches, and give back its summary."""
+    folder = RunFolder(out)
+    with folder.locked():
+        if (out / "config.toml").exists():  # `check` would say it when all have come
+            folder.settings()  # of a version that we know
+            if not (execution.resume or execution.redo):
+                raise UsageError(
+                    f"--out {out} already holds a run. Add --resume to continue it, or choose another folder."
+                )
+        if execution.faults.on_client_error == "drop":
+            terms = dataclasses.replace(terms, quorum=execution.faults.quorum)
+        if experiment.scene is not None:
+            stage = prepare(experiment)
+            roster = gather(grid, hello_of(stage, simulated=True), other_scene(stage), terms)
+            check_shares(roster, stage)
+        else:
+            own = task_data(load(experiment.data))
+            early = real_stage(experiment, own, {"anybody": 1})  # what is wrong with the method or model is said now
+            roster = gather(grid, hello_of(early, simulated=False), no_samples, terms)
+            samples = {facts["site"]: 0 if too_few(facts) else facts["samples"] for facts in roster.known.values()}
+            stage = real_stage(experiment, own, samples)
+            if stage.absent:
+                terms.say(f"absent, with fewer samples than the least count: {', '.join(stage.absent)}")
+        roster.begin(stage.site_names)
+        return play_over(roster, stage, folder, execution, terms, watchers)
+
+
+def gather(grid: Grid, hello: dict[str, Any], unfit: Unfit, terms: Terms) -> Roster:
+    """Wait until enough sites are there, and say who is."""
+    roster = Roster(grid, hello, unfit, terms.names, terms.say)
+    until, shown = time.monotonic() + terms.patience, -1
+    while True:
+        roster.refresh()
+        there = sorted(facts["site"] for facts in roster.known.values())
+        if len(there) != shown:
+            terms.say(f"{len(there)} of {terms.sites} sites are there: {', '.join(there) or 'none yet'}")
+            shown = len(there)
+        if len(there) >= terms.sites or goes_on_without(roster, terms):
+            return roster
+        if time.monotonic() > until:
+            why = "".join(f" The {text}." for text, _ in roster.refused.values())
+            raise RunError(f"only {len(there)} of {terms.sites} sites came within {terms.patience:g} seconds.{why}")
+        time.sleep(LOOK)
+
+
+def goes_on_without(roster: Roster, terms: Terms) -> bool:
+    """Whether all who were waited for have come or do not want to take part, and those who came are enough."""
+    absent = sorted(set(roster.declined.values()) - {facts["site"] for facts in roster.known.values()})
+    came, needed = len(roster.known), max(1, math.ceil(terms.quorum * terms.sites - 1e-9))
+    if not absent or came + len(absent) < terms.sites:
+        return False
+    why = "".join(f" The {text}" for text, _ in roster.refused.values())
+    if came < needed:
+        raise RunError(f"only {came} of {terms.sites} sites take part; the quorum is {needed}.{why}")
+    terms.say(f"the run begins without {', '.join(absent)}")
+    return True
+
+
+def no_samples(facts: dict[str, Any]) -> str | None:
+    """Why a real site cannot take part: what it says of its samples cannot be so."""
+    samples = facts.get("samples")
+    if too_few(facts) or (type(samples) is int and 0 < samples < LARGEST):
+        return None
+    return f"it says that it has {str(samples)[:80]} samples; allowed: a number from 1 to {LARGEST - 1}"
+
+
+def too_few(facts: dict[str, Any]) -> bool:
+    """Whether a site says that it has fewer samples than the least count: it is there, and takes no part."""
+    return facts.get("few") is True
+
+
+def other_scene(stage: Stage) -> Unfit:
+    """Why a site of a simulation cannot take part: it has another scene than the coordinator, or hides its clients."""
+
+    def unfit(facts: dict[str, Any]) -> str | None:
+        if facts.get("scene") != stage.scene.hash:
+            theirs, ours = str(facts.get("scene"))[:12], stage.scene.hash[:12]
+            return f"it has the scene {theirs}, the coordinator {ours}. Copy the coordinator's scene folder to the site"
+        return None if "clients" in facts else "it does not say which clients it has"
+
+    return unfit
+
+
+def check_shares(roster: Roster, stage: Stage) -> None:
+    """Every client of a scene must be at a site."""
+    places = roster.places(stage.site_names)
+    if absent := [client for client in range(stage.sites.holdings.clients) if client not in places]:
+        raise UsageError(f"client {absent[0]} is at no site ({len(absent)} in all); give --clients at the sites.")
+
+
+def play_over(
+    roster: Roster, stage: Stage, folder: RunFolder, execution: Execution, terms: Terms, watchers: tuple[Watcher, ...]
+) -> dict[str, Any]:
+    """Play a stage with the sites that were gathered."""
+    run = describe_run(stage, simulated=stage.simulated)
+    backends: list[Flower] = []
+
+    def reach(host: Host) -> Flower:
+        backends.append(Flower(host, roster, run, stage.site_names, terms.timeout))
+        return backends[0]
+
+    claim = claimed(stage, folder, execution)
+    over_network = dataclasses.replace(execution, backend="flower", reach=reach)
+    player = Player(stage, folder, over_network, (*watchers, Herald(terms.say)))
+    claim.take(folder)
+    summary = player.play()
+    federation = player.federation
+    last = {c: (federation.to_judge(c), federation.memory.versions.get(c)) for c in range(player.server.clients)}
+    for reason, clients in backends[0].finish(player.done, last).items():
+        names = ", ".join(stage.site_names[client] for client in clients)
+        terms.say(f"{names}: not told that the run is over ({reason})")
+    return summary

@@ -1,0 +1,222 @@
+"""A site's side of Flower's own link: it pulls, answers and pushes in its own process.
+
+It never runs code that was sent to it, and nothing here ends the process or signals it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+from typing import Any
+
+import httpx
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.app import Message
+
+from fedwinnow.deployment.flower_backend import SOON, nap
+from fedwinnow.deployment.flower_private import (
+    ConfirmMessageReceivedRequest,
+    FleetHttpClient,
+    Node,
+    NodeAuthHttpInterceptor,
+    ObjectPullError,
+    ObjectPushError,
+    RuntimeVersionHttpInterceptor,
+    SendNodeHeartbeatRequest,
+    fleet,
+    generate_key_pairs,
+    get_all_nested_objects,
+    get_object_tree,
+    inflate_object_from_contents,
+    iterate_object_tree,
+    make_pull_object_fn_protobuf,
+    make_push_object_fn_protobuf,
+    message_from_proto,
+    message_to_proto,
+    no_object_id_recompute,
+    public_key_to_bytes,
+    pull_objects,
+    push_objects,
+    remove_content_from_message,
+)
+from fedwinnow.deployment.flower_records import answered
+from fedwinnow.deployment.foreign_text import one_line
+from fedwinnow.deployment.keys import SiteFiles
+from fedwinnow.deployment.site import Site
+from fedwinnow.errors import DataError, RunError, UsageError
+
+# Seconds that a site which cannot take part stays for the coordinator's word that it was heard: Flower throws away the
+# replies of a node that has left.
+HEARD_WITHIN = 60.0
+
+
+class Away(Exception):
+    """The coordinator cannot be reached now, or does not take us yet."""
+
+
+class JoinRefused(Away):
+    """The coordinator was reached and said no."""
+
+
+class Visit:
+    """A site's connection to the coordinator."""
+
+    def __init__(self, server: str, files: SiteFiles | None, heartbeat: float) -> None:
+        self.server, self.heartbeat = server, heartbeat
+        private, public = load_pair(files)
+        self.public = public_key_to_bytes(public)
+        self.unknown = files is None  # without a key that the coordinator has, a site makes itself known
+        version: Any = RuntimeVersionHttpInterceptor(component_name="SuperNode")
+        interceptors = [version, NodeAuthHttpInterceptor(private, public)]
+        root = files.authority.read_bytes() if files else None
+        self.client = FleetHttpClient.from_server_address(server, files is None, root, interceptors=interceptors)
+        self.node = Node()
+
+    def call(self, method: str, request: Any) -> Any:
+        """One request; what may pass is told apart from what will not."""
+        try:
+            return getattr(self.client, method)(request)
+        except httpx.TransportError as problem:
+            if "certificate" in str(problem).lower():
+                raise UsageError(distrust(self.server, one_line(problem))) from None
+            reached = self.unknown and not isinstance(problem, httpx.ConnectError)
+            hint = "; a coordinator with --tls does not understand plain text" if reached else ""
+            raise Away(f"no answer from {self.server} ({one_line(problem) or type(problem).__name__}){hint}") from None
+        except (httpx.InvalidURL, UnicodeError) as problem:
+            raise UsageError(f"--server {self.server} was given, which cannot be a name ({problem}).") from None
+        except httpx.HTTPStatusError as problem:
+            raise JoinRefused(refusal(problem.response)) from None
+
+    def enter(self) -> None:
+        """Become a node of the coordinator's."""
+        if self.unknown:
+            with contextlib.suppress(JoinRefused):  # known already, from before a connection broke
+                self.call("RegisterNode", fleet.RegisterNodeFleetRequest(public_key=self.public))
+        wish = fleet.ActivateNodeRequest(public_key=self.public, heartbeat_interval=self.heartbeat)
+        got = self.call("ActivateNode", wish)
+        self.node = Node(node_id=got.node_id)
+
+    def beat(self, stop: threading.Event) -> None:
+        """Say from time to time that we are there, also while a client trains."""
+        sign = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=self.heartbeat)
+        while not stop.wait(self.heartbeat / 5):  # more often than need be: on a busy machine some come too late
+            with contextlib.suppress(Away, UsageError):  # the main loop meets the same trouble and says so
+                self.call("SendNodeHeartbeat", sign)
+
+    def one(self, site: Site) -> bool:
+        """Answer one message, where there is one."""
+        got = self.call("PullMessages", fleet.PullMessagesRequest(node=self.node))
+        if not got.messages_list:
+            return False
+        head, tree = message_from_proto(got.messages_list[0]), got.message_object_trees[0]
+        run, name = head.metadata.run_id, head.metadata.message_id
+        pull = make_pull_object_fn_protobuf(functools.partial(self.call, "PullObject"), self.node, run)
+        contents = pull_objects([part.object_id for part in iterate_object_tree(tree)], pull, initial_backoff=SOON)
+        received = ConfirmMessageReceivedRequest(node=self.node, run_id=run, message_object_id=name)
+        self.call("ConfirmMessageReceived", received)
+        message: Any = inflate_object_from_contents(name, contents)
+        message.metadata.__dict__["_message_id"] = name
+        began = time.monotonic()
+        self.push(answered(site, message), run, began)
+        return True
+
+    def push(self, reply: Message, run: int, began: float) -> None:
+        """Send a reply: first what it is made of, then the parts that the link does not have yet."""
+        with no_object_id_recompute():
+            reply.metadata.__dict__["_message_id"] = reply.object_id
+            request = fleet.PushMessagesRequest(
+                node=self.node,
+                messages_list=[message_to_proto(remove_content_from_message(reply))],
+                message_object_trees=[get_object_tree(reply)],
+                clientapp_runtime_list=[time.monotonic() - began],
+            )
+            result = self.call("PushMessages", request)
+            give = functools.partial(self.call, "PushObject")
+            push = make_push_object_fn_protobuf(give, self.node, run, result.session_id)
+            push_objects(get_all_nested_objects(reply), push, object_ids_to_push=set(result.objects_to_push))
+
+    def leave(self) -> None:
+        """Say goodbye, so that the coordinator need not wait for the next heartbeat."""
+        with contextlib.suppress(Away, UsageError):
+            self.call("DeactivateNode", fleet.DeactivateNodeRequest(node_id=self.node.node_id))
+
+
+def load_pair(files: SiteFiles | None) -> tuple[Any, Any]:
+    """The site's keys; new ones that nobody knows where the link is not protected anyway."""
+    if files is None:
+        fresh: tuple[Any, Any] = generate_key_pairs()
+        return fresh
+    try:
+        private = load_ssh_private_key(files.key.read_bytes(), None)
+    except (ValueError, TypeError) as problem:
+        raise DataError(f"{files.key} is no key that can be read ({problem}).") from None
+    return private, private.public_key()
+
+
+def distrust(server: str, problem: str) -> str:
+    """Why a certificate is not believed, by what OpenSSL says."""
+    if "expired" in problem or "not yet valid" in problem:
+        when = "has expired" if "expired" in problem else "is not valid yet"
+        return (
+            f"--tls: the certificate of {server} {when} ({problem}). Look at the clock of this machine; if that is "
+            f"right, the coordinator needs a new certificate."
+        )
+    return (
+        f"--tls: the certificate of {server} is not signed by this site's ca.crt, or not for this name ({problem}). "
+        f"Use the folder that the coordinator made, and the name it was made for."
+    )
+
+
+def refusal(response: httpx.Response) -> str:
+    """What a status of the coordinator's means."""
+    text = one_line(response.text, 200)
+    if "2004" in text:
+        return "the coordinator does not know this site's key, or still waits for an earlier start of this site"
+    if "2001" in text:
+        return "the coordinator takes sites with a known key only; give --tls with the folder made for this site"
+    return f"the coordinator answered {response.status_code} {text}"
+
+
+def join(site: Site, server: str, files: SiteFiles | None, patience: float, heartbeat: float) -> None:
+    """Answer until the run is over; a coordinator that is away is waited for."""
+    visit = Visit(server, files, heartbeat)
+    away, last = time.monotonic(), ""
+    while not site.finished:
+        try:
+            visit.enter()
+            last = ""
+            site.say(f"connected to {server} as {site.name}")
+            stay(visit, site)
+        except Away as problem:
+            if visit.node.node_id:
+                away, visit.node = time.monotonic(), Node()
+            if str(problem) != last:  # not the same line at every attempt
+                last = str(problem)
+                site.say(f"waiting: {last}")
+            if time.monotonic() - away > patience:
+                raise RunError(f"{server} was not reached within {patience:g} seconds: {problem}.") from None
+            nap(away)
+
+
+def stay(visit: Visit, site: Site) -> None:
+    """Answer until the run is over or the coordinator is gone."""
+    stop = threading.Event()
+    threading.Thread(target=visit.beat, args=(stop,), daemon=True).start()
+    since = time.monotonic()
+    try:
+        while not site.finished:
+            try:
+                since = time.monotonic() if visit.one(site) else nap(since)
+            except (ObjectPullError, ObjectPushError) as problem:
+                site.say(f"a message was given up on its way ({problem})")
+            except Away:
+                if site.failure is None:
+                    raise
+                site.unheard = False  # the coordinator is gone
+            if site.failure is not None and not (site.unheard and time.monotonic() - since < HEARD_WITHIN):
+                raise site.failure
+    finally:
+        stop.set()
+        visit.leave()

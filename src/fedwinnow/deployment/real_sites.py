@@ -1,0 +1,114 @@
+"""The stage of a run whose sites are real: the coordinator knows how many samples each has, and not one of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwinnow.data.dataset import Dataset, Rows
+from fedwinnow.errors import RunError, UsageError
+from fedwinnow.experiment.prepare import Stage, models_of, scored_parts
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.experiment.trusted_and_public import set_aside
+from fedwinnow.federation.host import Sites
+from fedwinnow.federation.method import Method
+from fedwinnow.methods.find import find_method
+from fedwinnow.models.shape import Shape
+from fedwinnow.scene.holdings import Holdings
+from fedwinnow.scene.scene import DataReference, Scene
+
+UNKNOWN = -1  # in place of a label that only its site knows
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Samples at the sites: their number and shape are known here, and nothing else."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def take(self, rows: Rows) -> NDArray[Any]:
+        raise RunError("the coordinator has no sample of a site.")
+
+    def stream(self, batches: Iterable[Rows]) -> Iterator[NDArray[Any]]:
+        raise RunError("the coordinator has no sample of a site.")
+
+    def subset(self, rows: Rows) -> Elsewhere:
+        return dataclasses.replace(self, count=len(rows))
+
+
+def task_data(dataset: Dataset) -> Dataset:
+    """The coordinator's own data with all of its samples in the test part: they say what the task is, and measure."""
+    return dataset if dataset.test is not None else dataclasses.replace(dataset, test=dataset.train)
+
+
+def real_stage(experiment: Experiment, own: Dataset, samples: dict[str, int]) -> Stage:
+    """The stage; `samples` has the number of samples of each site, by its name."""
+    method = find_method(experiment.method)
+    refuse_unsuitable(method, experiment)
+    names, shape = tuple(sorted(samples)), Shape.of(own)
+    scene = scene_of(own, names, np.array([samples[name] for name in names]))
+    total = len(scene.given)
+    features = Elsewhere(tuple(own.train.features.shape), own.train.features.dtype, total)
+    sites = Sites(features, scene.holdings, scene.given, shape, own.mean, own.std)
+    aside = set_aside(method, own, experiment)
+    parts, labels = scored_parts(aside, scene, np.zeros(total, bool))
+    resolved = dataclasses.replace(experiment, method=method, model=models_of(experiment, method, shape))
+    return Stage(resolved, scene, method, sites, np.arange(total), sites, names, parts, labels, aside, simulated=False)
+
+
+def scene_of(own: Dataset, names: tuple[str, ...], sizes: NDArray[np.int64]) -> Scene:
+    """Who holds how much; labels are unknown."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    total = int(offsets[-1])
+    reference = DataReference(
+        source=own.source,
+        name=own.name,
+        kind=own.kind,
+        class_names=own.class_names,
+        samples=total,
+        fingerprint=hashlib.sha256("\n".join((*own.class_names, "", *names)).encode()).hexdigest(),
+        source_hash="",
+        test_share=0.0,
+    )
+    return Scene(
+        data=reference,
+        seed=0,
+        partition="sites",
+        noise="given",
+        definition="Partition: every site has its own samples. Noise: labels as the sites have them.",
+        holdings=Holdings(np.arange(total), offsets),
+        given=np.full(total, UNKNOWN, np.int64),
+        true=None,
+        nominal=np.full(len(names), math.nan),
+        kinds=("unknown",) * len(names),
+        site_names=names,
+        _dataset=[own],
+    )
+
+
+def refuse_unsuitable(method: Method, experiment: Experiment) -> None:
+    """Say what cannot be had where samples stay at their sites."""
+    reasons = {
+        "pooled_data": "pools the data of all sites",
+        "truth": "is told which labels are right",
+        "public_data": "needs public samples at every site",
+    }
+    for need in method.needed():
+        if need in reasons:
+            raise UsageError(f"method '{method.name}' {reasons[need]}, which real sites do not offer. Choose another.")
+    if experiment.validation or experiment.memorisation_every or experiment.public is not None:
+        raise UsageError(
+            "--validation, --memorisation-every and --public look at the sites' samples; allowed with --scene only."
+        )

@@ -1,0 +1,93 @@
+"""What settings may name when they come from another machine: parts by their names, and never a file."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from fedwinnow import catalogue
+from fedwinnow.deployment.foreign_text import for_others, one_line
+from fedwinnow.errors import UsageError
+from fedwinnow.experiment.settings import flag_of, is_number
+from fedwinnow.models.make_model import in_turn
+from fedwinnow.options import file_options, format_spec, parse_spec
+
+FAMILY_OF = {"method": "methods", "model": "models", "optimizer": "optimizers", "public": "data"}
+
+
+def refuse_files(settings: dict[str, Any]) -> None:
+    """Every part must be known here by its name, and none of its options, nor of parts within it, may name a file."""
+    for name, value in settings.items():
+        for text in texts_in(value):
+            if ".py" in text or "/" in text or "\\" in text or text.startswith("~"):
+                raise file_named(flag_of(name), one_line(text, 80))
+        if name in FAMILY_OF:
+            for spec in in_turn(value) if name == "model" else [value]:
+                if name != "public" or not is_number(spec):
+                    check_part(FAMILY_OF[name], spec, flag_of(name))
+
+
+def check_part(family: str, spec: Any, flag: str) -> None:
+    """One part, and what its options name in turn."""
+    kind = catalogue.FAMILIES[family][0]
+    name, values = catalogue.split(family, spec)
+    entry = catalogue.entries(family).get(name)
+    if entry is None:
+        raise for_others(
+            UsageError(
+                f"{flag}: no {kind} of the name '{one_line(name, 80)}' is known here. Over a network a {kind} of your "
+                f"own must be installed as a package on every machine (docs/own-method.md), and be given by its name."
+            )
+        )
+    files = file_options(entry.load())
+    for key, value in values.items():
+        if key in files and not is_none(value):
+            raise file_named(flag, f"{name}:{key}={one_line(value, 80)}")
+        if isinstance(value, dict | list):
+            raise for_others(UsageError(f"{flag}: {name}:{one_line(key, 80)} is a table or list; allowed: one value."))
+        if isinstance(value, str):
+            check_within(value, flag)
+
+
+def check_within(text: str, flag: str) -> None:
+    """A text that may be a part within a part, of whatever family: a loss, an aggregator, a model."""
+    name = ""
+    with contextlib.suppress(UsageError):  # what cannot be read as a part is none
+        name, _ = parse_spec(text)
+    for family in catalogue.FAMILIES:
+        if name in catalogue.entries(family):
+            check_part(family, text, flag)
+
+
+def is_none(value: Any) -> bool:
+    """Whether an option is not set."""
+    return value is None or (isinstance(value, str) and value.lower() == "none")
+
+
+def file_named(flag: str, what: str) -> UsageError:
+    """A setting that would make a site open a file because somebody else says so."""
+    return for_others(
+        UsageError(
+            f"{flag} names a file or path: {what}. Over a network a site opens no file and runs no code that others "
+            f"name; install methods and models as a package on every machine (docs/own-method.md)."
+        )
+    )
+
+
+def without_files(spec: Any) -> Any:
+    """A model's spec without the file of its first weights: the weights themselves travel with the first question."""
+    with contextlib.suppress(UsageError):
+        name, values = parse_spec(spec) if isinstance(spec, str) else ("", {})
+        entry = catalogue.entries("models").get(name)
+        files = file_options(entry.load()) & values.keys() if entry else frozenset[str]()
+        if files:
+            return format_spec(name, {key: value for key, value in values.items() if key not in files})
+    return spec
+
+
+def texts_in(value: Any) -> list[str]:
+    """All texts in a table, however deep, its keys too."""
+    if isinstance(value, str):
+        return [value]
+    inner = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for one in inner for text in texts_in(one)]

@@ -1,0 +1,315 @@
+"""A site: answers a coordinator's questions for the clients whose data is here, and writes down what left."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedwinnow.atomic import sweep, write_text
+from fedwinnow.checked_reading import json_of
+from fedwinnow.data.content_hash import Contents
+from fedwinnow.deployment.agreement import experiment_of, identity
+from fedwinnow.deployment.exposure_limit import USUAL, Declined, refuse_beyond
+from fedwinnow.deployment.foreign_text import for_others, harmless, one_line
+from fedwinnow.errors import DataError, FedwinnowError, RunError, StaleError, UsageError
+from fedwinnow.federation.host import Answer, Host, Task
+from fedwinnow.federation.least_count import whole_passes
+from fedwinnow.federation.ledger import receivers
+from fedwinnow.federation.memory import Memory
+from fedwinnow.federation.method import Method
+from fedwinnow.folder_format import FORMAT, check_format
+from fedwinnow.mathematics.payload import Exposure, Payload, problem_with
+from fedwinnow.methods.find import find_method
+
+REPLY, NOTES = "reply.", "notes."
+JOINED = "join.json"  # says that a folder is that of a site, and in which format
+DATA = "data.json"  # what the data of a site held when a run began
+MEMORY_FILE = re.compile(r"(\d{6,10})-(\d{1,10})-(\d{1,10})\.safetensors")
+BOOKED = ("kind", "ask", "round", "exchange")  # what the ledger has of a question
+NOT_WRITTEN = "it could not write its ledger, so it sent nothing"
+Letter = tuple[dict[str, Any], Payload]  # facts and tensors: what a message carries
+
+
+class Holding(Protocol):
+    """What a site holds: its own data, or some clients of a scene that is simulated on several machines."""
+
+    simulated: bool  # whether questions of the evaluation may be answered: never where the data is real
+
+    def introduction(self, task: dict[str, Any] | None, least_count: int = 0) -> dict[str, Any]:
+        """What a site says of itself under this least count; a task that does not suit its data is an error."""
+
+    def clients(self, run: dict[str, Any], number: int | None) -> tuple[int, ...]:
+        """The numbers of the clients that live here."""
+
+    def host(self, run: dict[str, Any], number: int | None, memory: Memory) -> Host:
+        """What answers for them."""
+
+    def contents(self) -> Contents:
+        """What the samples hold."""
+
+    def finish(self, name: str, run: dict[str, Any], verdict: Answer, folder: Path) -> None:
+        """Write what this site learns about its own labels."""
+
+
+class Site:
+    """The site's half of a run, whatever carries the messages."""
+
+    def __init__(
+        self, name: str, holding: Holding, folder: Path, say: Callable[[str], None], allowed: Exposure = USUAL
+    ) -> None:
+        self.name, self.holding, self.folder, self.tell = name, holding, folder, say
+        self.allowed: Exposure = "sample" if holding.simulated else allowed  # a scene is the coordinator's as well
+        self.ready: tuple[str, Host] | None = None  # the host of the last run that was asked about
+        self.finished = False
+        self.failure: FedwinnowError | None = None  # why it cannot take part, or not come to an end
+        self.unheard = False  # whether the coordinator has yet to hear that this site cannot take part
+
+    def say(self, text: str) -> None:
+        """A line for the people here; it may repeat what the coordinator sent."""
+        self.tell(harmless(text))
+
+    def answer(self, facts: dict[str, Any], payload: Payload) -> Letter:
+        """Answer one message; whatever goes wrong is an answer too, without a word about samples or files."""
+        try:
+            kind = facts.get("kind")
+            if kind == "hello":
+                return self.introduced(facts)
+            if kind == "ask":
+                return self.ask(facts, payload)
+            if kind == "finish":
+                return self.finish(facts, payload)
+            if kind == "refused":
+                if not self.unheard:  # else the people here know
+                    self.say(f"the coordinator cannot use this site: {one_line(facts.get('reason'))}")
+                self.unheard = False
+                return self.booked(facts, {"site": self.name}, {})
+            raise for_others(DataError("the coordinator sent a message of a kind that is not known here."))
+        except FedwinnowError as problem:
+            return self.failed(facts, problem)
+        except Exception as problem:
+            return self.failed(facts, unexpected(problem))
+
+    def failed(self, facts: dict[str, Any], problem: FedwinnowError) -> Letter:
+        """An error as an answer: people here read all of it, the coordinator one sentence that was meant for others."""
+        self.take_note(facts, problem)
+        said: dict[str, Any] = {"error": one_line(problem.told or "it could not answer; its own terminal says why")}
+        if facts.get("kind") == "hello":
+            said["site"] = self.name
+        if isinstance(problem, Declined):
+            said["declined"] = True
+        try:
+            return self.booked(facts, said, {})
+        except DataError as unwritten:
+            self.say(f"error: {unwritten}")
+            return {"error": NOT_WRITTEN}, {}
+
+    def take_note(self, facts: dict[str, Any], problem: FedwinnowError) -> None:
+        """Nothing follows a bad beginning, the end or a refusal: then whoever brings the messages says it, and ends."""
+        if facts.get("kind") in ("hello", "finish") or isinstance(problem, Declined):
+            self.failure = type(problem)(harmless(str(problem)))
+            self.unheard = facts.get("kind") == "hello"
+        else:
+            self.say(f"error: {problem}")
+
+    def introduced(self, facts: dict[str, Any]) -> Letter:
+        """What this site says of itself, after a look at what it would have to send."""
+        self.failure, self.unheard = None, False
+        method = self.agreed(facts)
+        asked = experiment_of(facts).least_count
+        said = {"site": self.name, **self.holding.introduction(facts.get("task"), asked)}
+        if "few" in said:
+            self.say("this site has fewer samples than the least count: it takes no part, and says no more")
+        keys = ", ".join(f"{key} ({kind})" for key, kind in method.exposed().items())
+        self.say(f"the coordinator runs {method.name}; what may leave this site: {keys}")
+        return self.booked(facts, said, {})
+
+    def agreed(self, run: dict[str, Any]) -> Method:
+        """The method of a run as this site's own catalogue has it, refused if it sends more than is allowed here."""
+        method = find_method(experiment_of(run).method)
+        refuse_beyond(method, method.exposed(), self.allowed)
+        return method
+
+    def ask(self, facts: dict[str, Any], payload: Payload) -> Letter:
+        """One question of the method, or of the evaluation of a simulation."""
+        run, host = self.prepared(facts)
+        task = self.task(facts, payload, host.method)
+        answer = host.answer(task)
+        if answer.error is not None:
+            self.say(f"round {task.round}, {task.ask}: {answer.error}\n{answer.trace}".rstrip())
+            # With a trace, the error begins with the kind of the exception; without one, perhaps with a path.
+            kind = f" ({answer.error.partition(':')[0]})" if answer.trace else ""
+            return self.booked(facts, {"error": one_line(f"it failed{kind}; its own terminal says why")}, {})
+        if answer.absent:
+            return self.booked(facts, {"client": task.client, "absent": True}, {}, run, host.method)
+        if not task.measures:
+            prune(host.memory.folder, task)
+            self.check_reply(answer.reply, host.method)
+        counts = {"forward_samples": answer.forward_samples, "backward_samples": answer.backward_samples}
+        if not self.holding.simulated and host.setup.least_count:
+            mine = host.sites.holdings.of(task.client)
+            counts = {name: whole_passes(count, mine.stop - mine.start) for name, count in counts.items()}
+        said = {"client": task.client, "memory": answer.memory, **counts}
+        sent = {REPLY + key: value for key, value in answer.reply.items()}
+        if self.holding.simulated:
+            sent |= {NOTES + key: value for key, value in answer.notes.items()}
+        return self.booked(facts, said, sent, run, host.method)
+
+    def check_reply(self, reply: Payload, method: Method) -> None:
+        """The last look at what is about to leave: declared with these options, finite, and allowed here."""
+        exposed = method.exposed()
+        if (problem := problem_with(reply, exposed)) is not None:
+            raise for_others(DataError(f"{problem}; nothing was sent"))
+        refuse_beyond(method, {key: exposed[key] for key in reply}, self.allowed)
+
+    def finish(self, facts: dict[str, Any], payload: Payload) -> Letter:
+        """The run is over: judge the labels that are here, and keep the verdict."""
+        run, host = self.prepared(facts)
+        if not self.holding.simulated:
+            task = self.task(facts | {"ask": "train"}, payload, host.method)
+            task.ask = "judge"
+            verdict = host.answer(task)
+            if verdict.error is not None:
+                self.say(f"the labels could not be judged: {verdict.error}\n{verdict.trace}".rstrip())
+            else:
+                self.holding.finish(self.name, run, verdict, self.folder)
+        self.finished = True
+        return self.booked(facts, {"site": self.name}, {}, run)
+
+    def prepared(self, facts: dict[str, Any]) -> tuple[dict[str, Any], Host]:
+        """The run that a message belongs to, and the host that answers for it."""
+        run, number = facts.get("run"), facts.get("number")
+        if not isinstance(run, dict):
+            raise for_others(DataError("the coordinator's message does not say which run it belongs to."))
+        text = json.dumps([run, None if self.holding.simulated else number], sort_keys=True)
+        if self.ready is None or self.ready[0] != text:
+            self.agreed(run)
+            memory = Memory(self.place(run) / "clients")
+            host = self.holding.host(run, number, memory)
+            self.note_data(run, begins=facts.get("round") in (0, 1) and facts.get("memory") is None)
+            self.ready = text, host
+        return run, self.ready[1]
+
+    def note_data(self, run: dict[str, Any], *, begins: bool) -> None:
+        """Note what the data here holds when a run begins; later it must be the same."""
+        path, now = self.place(run) / DATA, self.holding.contents().as_value()
+        if begins or not path.exists():
+            write_text(path, json.dumps(now) + "\n")
+        elif json_of(path, {"hash": str})["hash"] != now["hash"]:
+            raise for_others(
+                StaleError(
+                    "the data of this site has changed since the run began. Restore it, or let the coordinator start "
+                    "anew."
+                )
+            )
+
+    def place(self, run: dict[str, Any]) -> Path:
+        """Where everything about a run is kept."""
+        return self.folder / identity(run)
+
+    def task(self, facts: dict[str, Any], payload: Payload, method: Method) -> Task:
+        """The question, after a look at everything in it that names a client, a function or a file."""
+        client, memory, ask = facts.get("client"), facts.get("memory"), str(facts.get("ask"))
+        here = self.holding.clients(facts["run"], facts.get("number"))
+        if not isinstance(client, int) or client not in here:
+            raise for_others(UsageError(f"client {client!r} was asked; site {self.name} has {spoken(here)}."))
+        found = MEMORY_FILE.fullmatch(memory) if isinstance(memory, str) else None
+        if memory is not None and (found is None or int(found[1]) != client):
+            raise for_others(
+                DataError(f"the coordinator names the memory {memory!r}, which is none of client {client}.")
+            )
+        task = Task(client, ask, int(facts["round"]), int(facts["exchange"]), payload, memory)
+        if task.measures and not self.holding.simulated:
+            raise for_others(
+                UsageError(f"the coordinator asked for '{ask}', which says something about single samples: refused.")
+            )
+        if not task.measures and not answerable(method, ask):
+            raise for_others(
+                UsageError(f"the coordinator asked for '{ask}', which method '{method.name}' does not answer.")
+            )
+        return task
+
+    def booked(
+        self,
+        facts: dict[str, Any],
+        said: dict[str, Any],
+        sent: Payload,
+        run: dict[str, Any] | None = None,
+        method: Method | None = None,
+    ) -> Letter:
+        """Write into the site's own ledger what is about to leave; what cannot be written down does not leave."""
+        folder = self.folder if run is None else self.place(run)
+        exposes, forwarded = ({}, {}) if method is None else (method.exposed(), method.forwarded())
+        line: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            **{key: short(facts[key]) for key in BOOKED if key in facts},
+            "said": said,
+            "sent": {
+                key.removeprefix(REPLY): {
+                    "exposes": exposes.get(key.removeprefix(REPLY), "sample"),
+                    "receivers": receivers(key.removeprefix(REPLY), forwarded),
+                    "shape": list(value.shape),
+                    "bytes": value.numel() * value.element_size(),
+                }
+                for key, value in sent.items()
+            },
+        }
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / "ledger.jsonl").open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(line) + "\n")
+        except OSError as problem:
+            raise DataError(
+                f"{folder / 'ledger.jsonl'}: cannot be written ({problem.strerror}); nothing was sent."
+            ) from None
+        return said, sent
+
+
+def unexpected(problem: Exception) -> FedwinnowError:
+    """An exception that nobody foresaw; others learn its kind."""
+    kind = type(problem).__name__
+    return for_others(RunError(f"{kind}: {problem}"), f"{kind}; its own terminal says more")
+
+
+def short(value: Any) -> Any:
+    """A value of a question as the ledger keeps it: a number as it is, anything else as a short text."""
+    return value if isinstance(value, int) and value.bit_length() < 64 else one_line(value, 80)
+
+
+def claim(folder: Path, name: str) -> None:
+    """Make the folder that of a site, unless a newer version has made it so; sweep out what a killed one left."""
+    for path in (folder / JOINED, folder / "site.json"):
+        if path.exists():
+            check_format(path, json_of(path).get("format"))
+    try:
+        sweep(folder)
+        write_text(folder / JOINED, json.dumps({"format": FORMAT, "site": name}) + "\n")
+    except OSError as problem:
+        raise DataError(f"{folder}: cannot be written ({problem.strerror}). Choose another --out.") from None
+
+
+def answerable(method: Method, ask: str) -> bool:
+    """Whether a name is that of a function that answers a question: it takes a client and what was sent."""
+    function = getattr(type(method), ask, None) if ask.isidentifier() and not ask.startswith("_") else None
+    return inspect.isfunction(function) and list(inspect.signature(function).parameters)[1:2] == ["client"]
+
+
+def prune(folder: Path, task: Task) -> None:
+    """Keep what a client wrote in this round, and the last it wrote before: a coordinator may go back one round."""
+    found = [MEMORY_FILE.fullmatch(path.name) for path in folder.glob(f"{task.client:06d}-*")]
+    mine = sorted((int(name[2]), int(name[3]), name[0]) for name in found if name is not None)
+    earlier = [name for number, _, name in mine if number < task.round]
+    for name in earlier[:-1]:
+        (folder / name).unlink(missing_ok=True)
+
+
+def spoken(clients: tuple[int, ...]) -> str:
+    """Client numbers in words."""
+    if not clients:
+        return "no client"
+    whole = clients == tuple(range(clients[0], clients[-1] + 1))
+    return f"the clients {clients[0]} to {clients[-1]}" if whole and len(clients) > 1 else f"{list(clients)}"

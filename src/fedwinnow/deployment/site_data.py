@@ -1,0 +1,202 @@
+"""What a site may hold: its own data, or some clients of a frozen scene that several machines simulate together."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedwinnow.data.content_hash import Contents
+from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.load import load
+from fedwinnow.deployment.agreement import experiment_of
+from fedwinnow.deployment.foreign_text import for_others, one_line
+from fedwinnow.device import choose_device
+from fedwinnow.errors import DataError, UsageError
+from fedwinnow.experiment.prepare import Stage, prepare, setup_of
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.federation.host import Answer, Host, Sites
+from fedwinnow.federation.least_count import check_least_count, usual_least_count
+from fedwinnow.federation.memory import Memory
+from fedwinnow.methods.find import find_method
+from fedwinnow.models.shape import Shape
+from fedwinnow.scene.holdings import Holdings
+from fedwinnow.scene.scene import Scene
+
+MOST_OF_CLASS = 200  # letters
+
+
+@dataclasses.dataclass
+class SceneShare:
+    """Some clients of a scene."""
+
+    folder: Path
+    numbers: tuple[int, ...]
+    device: str | None = None
+    least_count: int = 0  # this site's own; where the coordinator's is larger, that one holds
+    simulated: bool = True
+
+    def __post_init__(self) -> None:
+        self.folder = self.folder.parent if self.folder.suffix == ".npz" else self.folder
+        self.scene = Scene.load(self.folder)
+        if not self.numbers:
+            self.numbers = tuple(range(self.scene.clients))
+        if strange := [number for number in self.numbers if number not in range(self.scene.clients)]:
+            raise UsageError(
+                f"--clients {strange[0]} was given; the scene has the clients 0 to {self.scene.clients - 1}."
+            )
+
+    def introduction(self, task: dict[str, Any] | None, least_count: int = 0) -> dict[str, Any]:
+        """Which clients are here, and of which scene; a coordinator that has a task has no scene."""
+        if task is not None:
+            raise for_others(
+                UsageError("the coordinator has --data, this site --scene. Join with --data, or serve with --scene.")
+            )
+        return {"clients": list(self.numbers), "scene": self.scene.hash}
+
+    def clients(self, run: dict[str, Any], number: int | None) -> tuple[int, ...]:
+        """Those that were asked for; where a method pools all data, the one client that has it."""
+        return self.numbers
+
+    def host(self, run: dict[str, Any], number: int | None, memory: Memory) -> Host:
+        """The host that a simulation on one machine would have."""
+        if run.get("scene") != self.scene.hash:
+            raise for_others(
+                DataError(
+                    f"this site has the scene {self.scene.hash[:12]}, the coordinator {str(run.get('scene'))[:12]}. "
+                    f"Copy the coordinator's scene folder."
+                )
+            )
+        stage: Stage = prepare(with_floor(experiment_of(run, scene=self.folder), self.least_count), self.scene)
+        device = choose_device(self.device, mixed_precision=stage.experiment.mixed_precision)
+        setup = setup_of(stage.experiment, str(device))
+        return Host(stage.sites, stage.judged, stage.parts, stage.method, setup, memory)
+
+    def contents(self) -> Contents:
+        """What the samples of the scene hold."""
+        return self.scene.dataset.known_contents()
+
+    def finish(self, name: str, run: dict[str, Any], verdict: Answer, folder: Path) -> None:
+        """A simulation is evaluated by its coordinator."""
+
+
+@dataclasses.dataclass
+class OwnData:
+    """The data of a real site, which stays there."""
+
+    dataset: Dataset
+    device: str | None = None
+    least_count: int = 0  # this site's own; where the coordinator's is larger, that one holds
+    simulated: bool = False
+
+    def introduction(self, task: dict[str, Any] | None, least_count: int = 0) -> dict[str, Any]:
+        """How many samples there are, or that there are too few; the data is compared with the task first."""
+        if task is None:
+            raise for_others(
+                UsageError("the coordinator has --scene, this site --data. Join with --scene, or serve with --data.")
+            )
+        self.labels(task)
+        samples = len(self.dataset.train)
+        return {"few": True} if samples < max(least_count, self.least_count) else {"samples": samples}
+
+    def clients(self, run: dict[str, Any], number: int | None) -> tuple[int, ...]:
+        """This site is one client."""
+        return () if number is None else (int(number),)
+
+    def host(self, run: dict[str, Any], number: int | None, memory: Memory) -> Host:
+        """A host with the samples of this site only."""
+        task, (client,) = run["task"], self.clients(run, number)
+        experiment = with_floor(experiment_of(run), self.least_count)
+        given = self.labels(task)
+        offsets = np.zeros(int(run["clients"]) + 1, np.int64)
+        offsets[client + 1 :] = len(given)
+        holdings = Holdings(np.arange(len(given)), offsets)
+        sites = Sites(
+            self.dataset.train.features,
+            holdings,
+            given,
+            Shape.from_table(task["shape"]),
+            tuple(task["mean"]),
+            tuple(task["std"]),
+        )
+        device = choose_device(self.device, mixed_precision=experiment.mixed_precision)
+        setup = setup_of(experiment, str(device))
+        return Host(sites, sites, {}, find_method(experiment.method), setup, memory)
+
+    def labels(self, task: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The labels as numbers of the coordinator's classes; what does not agree is named, a class only to its people.
+
+        A class is a cell of the site's table: with the wrong column as the label it may be anything.
+        """
+        ours, theirs = self.dataset.class_names, [str(name) for name in task["class_names"]]
+        if odd := [name for name in theirs if name not in ours and name != one_line(name, MOST_OF_CLASS)]:
+            raise for_others(
+                DataError(
+                    f"the coordinator has the class {one_line(odd[0], 80)!r}; allowed: at most {MOST_OF_CLASS} "
+                    f"letters, without control characters or blanks at the ends."
+                )
+            )
+        if strange := [name for name in ours if name not in theirs]:
+            raise for_others(
+                DataError(
+                    f"the data here has the class {strange[0]!r}, which is not among the coordinator's: "
+                    f"{', '.join(theirs)}. Correct the labels, or agree on the classes."
+                ),
+                f"its data has {len(strange)} of {len(ours)} classes that are not among the coordinator's; its own "
+                f"terminal names the first",
+            )
+        own, agreed = Shape.of(self.dataset), Shape.from_table(task["shape"])
+        if (own.kind, own.sample_shape, own.vocabulary) != (agreed.kind, agreed.sample_shape, agreed.vocabulary):
+            raise for_others(
+                DataError(
+                    f"the samples here are {own.kind} of the shape {own.sample_shape}, the coordinator's are "
+                    f"{agreed.kind} of the shape {agreed.sample_shape}. For tables, use the coordinator's schema "
+                    f"(schema=FILE)."
+                )
+            )
+        number = np.array([theirs.index(name) for name in ours], np.int64)
+        return number[self.dataset.train.labels]
+
+    def contents(self) -> Contents:
+        """What the samples here hold."""
+        return self.dataset.known_contents()
+
+    def finish(self, name: str, run: dict[str, Any], verdict: Answer, folder: Path) -> None:
+        """audit.csv and report.html, for the people of this site."""
+        from fedwinnow.deployment.site_audit import write_own_audit
+
+        write_own_audit(name, self.dataset, self.labels(run["task"]), run, verdict, folder)
+
+
+def with_floor(experiment: Experiment, least_count: int) -> Experiment:
+    """The settings that a site works with: the larger of the coordinator's least count and its own."""
+    return dataclasses.replace(experiment, least_count=max(experiment.least_count, least_count))
+
+
+def holding_of(
+    data: str | None, scene: Path | None, clients: str | None, device: str | None, least_count: int | None = None
+) -> OwnData | SceneShare:
+    """The data that is here, read and checked before anybody is told of it."""
+    least_count = usual_least_count(simulated=scene is not None) if least_count is None else least_count
+    check_least_count(least_count)
+    if (data is None) == (scene is None):
+        raise UsageError("give --data or --scene, one of them.")
+    if scene is not None:
+        return SceneShare(scene, numbers_in(clients), device, least_count)
+    if clients is not None:
+        raise UsageError(f"--clients {clients} was given with --data; allowed: with --scene.")
+    return OwnData(load(data or ""), device, least_count)
+
+
+def numbers_in(text: str | None) -> tuple[int, ...]:
+    """0-2,5 as numbers; none for nothing."""
+    numbers: list[int] = []
+    for piece in text.split(",") if text else []:
+        found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", piece)
+        if found is None or int(found[2] or found[1]) < int(found[1]):
+            raise UsageError(f"--clients {text} was given; allowed: numbers and ranges such as 0-49 or 0,2,5-9.")
+        numbers += range(int(found[1]), int(found[2] or found[1]) + 1)
+    return tuple(sorted(set(numbers)))

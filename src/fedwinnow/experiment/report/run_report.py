@@ -1,0 +1,172 @@
+"""report.html: a run on one page that needs nothing but itself. Made from the files of a run folder alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import UndefinedError
+
+from fedwinnow import catalogue, package_hash
+from fedwinnow.checked_reading import text_of
+from fedwinnow.errors import DataError
+from fedwinnow.experiment.report import numbers_in_words
+from fedwinnow.experiment.report.curve import curve_of
+from fedwinnow.experiment.report.templates import render
+from fedwinnow.experiment.run_folder import RunFolder, flatten
+from fedwinnow.scene.scene import Scene
+from fedwinnow.scene.scene_files import or_null
+
+TEMPLATE = Path(__file__).with_name("run.html")
+CLIENTS_SHOWN = 40
+CLASSES_SHOWN = 20
+
+
+def write_report(folder: RunFolder, summary: dict[str, Any] | None = None) -> None:
+    """Make the report of a run from its folder, and put it there; `summary` where it is not there yet."""
+    folder.write_text("report.html", render(TEMPLATE, collect(folder, summary)))
+
+
+def report_of(folder: str | Path) -> Path:
+    """Make the report of any run folder anew; gives back its path."""
+    run = RunFolder.existing(Path(folder))
+    try:
+        write_report(run)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, UndefinedError) as problem:
+        raise DataError(
+            f"{run.path}: its files do not say what those of a run say ({type(problem).__name__}: {problem}). Restore "
+            f"summary.json, clients.csv and the others, or start the run anew with --redo."
+        ) from None
+    return run.path / "report.html"
+
+
+def collect(folder: RunFolder, summary: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Everything the page says, read from the run folder."""
+    config = folder.settings()
+    environment = folder.read_json("environment.json") or {}
+    summary = summary or folder.read_json("summary.json") or {}
+    identity = folder.read_json("identity.json")
+    rounds = folder.rounds()
+    scene = Scene.load(folder.path)
+    return {
+        "summary": summary,
+        "method": method_of(config, environment),
+        "environment": environment,
+        "source": package_hash.source_in(identity),
+        "current": package_hash.is_current(identity),
+        "scene": scene,
+        "scene_rates": {"nominal": or_null(scene.nominal_rate), "realised": or_null(scene.realised_rate)},
+        "curve": curve_of(rounds, summary),
+        "stages": stages_of(rounds),
+        "dropped": sum(len(row.get("dropped", {})) for row in rounds),
+        "clients": client_rows(folder.path / "clients.csv"),
+        "class_map": class_map(scene),
+        "confusion": confusion_of(summary, scene),
+        "ledger": ledger_rows(folder.read_json("ledger.json")),
+        "config": flatten(config),
+        "command": command_of(config, environment, scene),
+        "clients_shown": CLIENTS_SHOWN,
+        "classes_shown": CLASSES_SHOWN,
+    }
+
+
+def method_of(config: dict[str, Any], environment: dict[str, Any]) -> dict[str, Any]:
+    """The method's name, sentence and source; environment.json knows them for a user's own method too."""
+    table = config.get("method", {})
+    kind = str(table.get("kind", "unknown"))
+    said = environment.get("method") or {}
+    return {
+        "name": kind,
+        "summary": said.get("summary", ""),
+        "citation": said.get("citation", ""),
+        "options": {key: value for key, value in table.items() if key != "kind"},
+    }
+
+
+def stages_of(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The stages in the order in which they came, with their first and last round."""
+    found: list[dict[str, Any]] = []
+    for row in rounds:
+        stage = str(row.get("stage", "train"))
+        if found and found[-1]["name"] == stage:
+            found[-1]["last"] = row["round"]
+        else:
+            found.append({"name": stage, "first": row["round"], "last": row["round"]})
+    return found
+
+
+def client_rows(path: Path) -> list[dict[str, Any]]:
+    """clients.csv with numbers instead of texts; empty where the run has not come so far."""
+    if not path.exists():
+        return []
+    rows: list[dict[str, Any]] = []
+    for row in csv.DictReader(io.StringIO(text_of(path))):
+        rates = {name: float(row[name]) if row[name] else None for name in row if name.endswith("_rate")}
+        rows.append({**row, **rates})
+    return rows
+
+
+def class_map(scene: Scene) -> list[dict[str, Any]]:
+    """How many samples of each class every site has, by its given labels, as a number and as a shade."""
+    counts = scene.counts()[:CLIENTS_SHOWN, :CLASSES_SHOWN]
+    darkest = max(int(counts.max(initial=0)), 1)
+    names = scene.site_names[:CLIENTS_SHOWN]
+    return [{"site": name, "cells": shaded(row, darkest)} for name, row in zip(names, counts, strict=True)]
+
+
+def confusion_of(summary: dict[str, Any], scene: Scene) -> list[dict[str, Any]]:
+    """The confusion matrix of the last model, shaded by the share of its row; nothing where it would not fit."""
+    matrix = (summary.get("test") or {}).get("confusion")
+    if matrix is None or len(matrix) > CLASSES_SHOWN:
+        return []
+    counts = np.asarray(matrix)
+    return [
+        {"name": name, "cells": shaded(row, max(int(row.sum()), 1))}
+        for name, row in zip(scene.data.class_names, counts, strict=True)
+    ]
+
+
+def shaded(row: Any, darkest: int) -> list[dict[str, Any]]:
+    """Counts with a shade between 0 and 45 percent, so that the number on it stays readable."""
+    return [{"count": int(count), "shade": round(45 * min(int(count) / darkest, 1))} for count in row]
+
+
+def ledger_rows(ledger: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What left the sites: per key for all together, and per site."""
+    if ledger is None:
+        return None
+    keys = []
+    for key, facts in ledger["keys"].items():
+        sent = [site[key] for site in ledger["sites"].values() if key in site]
+        if sent:
+            keys.append(
+                {
+                    "key": key,
+                    "learns": numbers_in_words.LEARNS.get(facts["exposes"], facts["exposes"]),
+                    "kind": facts["exposes"],
+                    "receivers": numbers_in_words.RECEIVERS[tuple(facts.get("receivers", ["server"]))],
+                    "sites": len(sent),
+                    "count": sum(line["count"] for line in sent),
+                    "bytes": sum(line["bytes"] for line in sent),
+                }
+            )
+    sites = [{"site": name, "key": key, **line} for name, sent in ledger["sites"].items() for key, line in sent.items()]
+    return {"keys": keys, "sites": sites[: 4 * CLIENTS_SHOWN], "left_out": max(len(sites) - 4 * CLIENTS_SHOWN, 0)}
+
+
+def command_of(config: dict[str, Any], environment: dict[str, Any], scene: Scene) -> dict[str, str]:
+    """How to do it again: the very command, or one that reads the config beside the report."""
+    command = environment.get("command")
+    if command:
+        alone = command[1:2] in (["run"], ["serve"])
+        note = "The command of this run; give it another --out folder." if alone else "One of the runs of this command."
+        return {"line": shlex.join(command), "note": note}
+    kind = config.get("method", {}).get("kind")
+    if scene.data.source and kind in catalogue.entries("methods"):
+        line = "fedwinnow run --config config.toml --out ../again"
+        return {"line": line, "note": "The run was started from Python; this line, in the run folder, repeats it."}
+    return {"line": "", "note": "The run was started from Python with data or a method that only that program has."}

@@ -1,0 +1,93 @@
+"""How long a run will take, from a few steps of its own model on scratch copies; the run itself is not touched."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedwinnow.backends.make_backend import default_workers
+from fedwinnow.device import choose_device
+from fedwinnow.experiment.prepare import Stage, setup_of
+from fedwinnow.federation.client import Client, score, scoring_batch
+from fedwinnow.federation.host import Host, Task
+from fedwinnow.federation.memory import Memory
+from fedwinnow.federation.server import participants
+from fedwinnow.options import parse_spec
+
+PATIENCE = 0.4  # seconds for the steps; with making the model and scoring, a user waits about one
+SLOW = 5.0  # a first step of more seconds than this is slow by itself, not for lack of warmth
+
+
+def estimate(stage: Stage, rounds: int, backend: str = "serial", device: str | None = None) -> float:
+    """Seconds for so many rounds with their evaluation and the verdicts at the end."""
+    experiment = stage.experiment
+    setup = setup_of(experiment, str(choose_device(device)))
+    sizes = stage.sites.holdings.sizes
+    held = sizes[sizes > 0]
+    if not len(held) or rounds == 0:
+        return 0.0
+    with torch.random.fork_rng(devices=[]):
+        host = Host(stage.sites, stage.judged, stage.parts, stage.method, setup, Memory(Path("unused")))
+        client = host.client(Task(int(np.argmax(sizes)), "train", 1, 0, {}))
+        step, scoring = seconds_per_step(stage, client), seconds_per_sample(client)
+    batches = float(np.ceil(held / experiment.batch_size).mean())
+    training = participants(experiment.participation, len(sizes), len(held)) * experiment.epochs * batches * step
+    tested = sum(len(labels) for labels in stage.labels.values()) / experiment.eval_every
+    verdicts = 2 * len(stage.judged.given)  # every sample is judged and predicted once
+    return (rounds * (training + tested * scoring) + verdicts * scoring) / workers_of(backend, host)
+
+
+def seconds_per_step(stage: Stage, client: Client) -> float:
+    """One training step; the first also warms everything up, so it counts only where nobody would wait for another."""
+    criterion, size = stage.method.criterion, stage.experiment.batch_size
+    rows = torch.arange(min(size, len(client)))
+
+    def timed() -> float:
+        began = time.perf_counter()
+        client.fit(
+            lambda _, x, y: criterion(client.model.module(x), y, client.class_counts).mean(), rows=rows, epochs=1
+        )
+        float(client.model.weights[0])  # waits for a GPU
+        return time.perf_counter() - began
+
+    first, began = timed(), time.perf_counter()
+    if first > 2 * PATIENCE:
+        return min(first, timed()) if first < SLOW else first
+    times = [timed()]
+    while time.perf_counter() - began < PATIENCE and len(times) < 20:
+        times.append(timed())
+    return float(np.median(times))
+
+
+def seconds_per_sample(client: Client) -> float:
+    """One scoring batch, per sample."""
+    rows = torch.arange(min(scoring_batch(client.model), len(client)))
+    times = []
+    for _ in range(2):
+        began = time.perf_counter()
+        score(client.model, client.stored([rows]), client.plain, client.classes).cpu()
+        times.append(time.perf_counter() - began)
+    return min(times) / len(rows)
+
+
+def workers_of(backend: str, host: Host) -> int:
+    """How many clients train at a time; workers beyond what the machine has bring nothing."""
+    name, values = parse_spec(backend)
+    if name != "processes":
+        return 1
+    asked, useful = values.get("workers", ""), default_workers(host)
+    return min(int(asked), useful) if asked.isdigit() and int(asked) > 0 else useful
+
+
+def in_words(seconds: float) -> str:
+    """A duration that does not pretend to be exact."""
+    if seconds < 1:
+        return "about a second"
+    for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= 2 * size or (word == "minute" and seconds >= 90):
+            return f"about {math.ceil(seconds / size - 0.5)} {word}s"
+    return f"about {math.ceil(seconds)} seconds"

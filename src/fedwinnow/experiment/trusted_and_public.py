@@ -1,0 +1,166 @@
+"""Samples that no client holds and that do not measure either: trusted ones for the server, public ones for everybody.
+
+They are taken from the test part, so that the scene (who holds what, which labels are wrong) is the same with and
+without them; what is left of the test part measures. Public samples may also come from other data of the same shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+
+from fedwinnow import catalogue
+from fedwinnow.data.content_hash import Contents
+from fedwinnow.data.dataset import Dataset, Features
+from fedwinnow.data.load import load
+from fedwinnow.data.model_input import InputStep
+from fedwinnow.errors import DataError, UsageError
+from fedwinnow.experiment.settings import Experiment, is_number
+from fedwinnow.federation.host import Setup, Sites, new_model
+from fedwinnow.federation.method import Method
+from fedwinnow.federation.server_samples import NOBODY, ServerSamples
+from fedwinnow.mathematics.optimizers import Optimizer
+from fedwinnow.models.shape import Shape
+from fedwinnow.randomness import Integers, uniforms
+
+
+@dataclass(frozen=True, eq=False)
+class SetAside:
+    """What was set aside, and what is left to measure on."""
+
+    test: Features | None
+    test_labels: Integers | None
+    trusted: Features | None = None
+    trusted_labels: Integers | None = None
+    public: Features | None = None  # never with labels
+    public_contents: Contents | None = None  # what other data held, where that is public
+    facts: dict[str, Any] = field(default_factory=dict)  # how many, and where from; a resumed run must find the same
+
+
+def set_aside(method: Method, dataset: Dataset, experiment: Experiment) -> SetAside:
+    """Take what the experiment asks for; a method that needs what nobody asked for is refused."""
+    refuse_lacking(method, experiment)
+    test = dataset.test
+    if test is None:
+        labels, rows = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    else:
+        labels, rows = (test.labels if test.true is None else test.true), np.arange(len(test))
+    facts: dict[str, Any] = {"trusted": None, "public": None}
+    chosen, rest = drawn("trusted", experiment.trusted, rows, experiment.seed)
+    trusted = None
+    if test is not None and len(chosen):
+        trusted = test.features.subset(chosen)
+        known = test.true is not None or dataset.labels_trusted
+        facts["trusted"] = {"samples": len(chosen), "labels": "true" if known else "given"}
+    public, contents, rest = take_public(dataset, experiment, rest, facts)
+    return SetAside(
+        test=None if test is None else test.features.subset(rest),
+        test_labels=None if test is None else labels[rest],
+        trusted=trusted,
+        trusted_labels=labels[chosen],
+        public=public,
+        public_contents=contents,
+        facts=facts,
+    )
+
+
+def refuse_lacking(method: Method, experiment: Experiment) -> None:
+    """Say which flag is missing."""
+    if "trusted_data" in method.needed() and experiment.trusted == 0:
+        raise UsageError(
+            f"method '{method}' needs trusted samples on the server; add --trusted 0.2 (a share of the test part) or "
+            f"--trusted 200 (so many of its samples)."
+        )
+    if "public_data" in method.needed() and amount(experiment.public) == 0:
+        raise UsageError(
+            f"method '{method}' needs samples without labels that everybody has; add --public 0.2 (a share of the test "
+            f"part), --public 200 (so many of its samples) or --public NAME (other data of the same shape)."
+        )
+
+
+def amount(public: Any) -> float | None:
+    """The share or number that was asked for; None where other data was."""
+    if public is None:
+        return 0.0
+    return float(public) if is_number(public) else None
+
+
+def drawn(flag: str, wanted: float, rows: Integers, seed: int) -> tuple[Integers, Integers]:
+    """A share of the rows (below 1) or so many of them, always the same ones, and the rest; both ascending."""
+    if wanted == 0:
+        return rows[:0], rows
+    number = int(wanted * len(rows) + 1e-9) if wanted < 1 else int(wanted)
+    if not len(rows):
+        raise UsageError(
+            f"--{flag} takes its samples from the test part, but there is none; add --test 0.2 to a run, or give data "
+            "that has one."
+        )
+    if not 1 <= number < len(rows):
+        raise UsageError(
+            f"--{flag} {wanted:g} was given, which is {number} of {len(rows)} test samples; allowed: at least one of "
+            f"them, and one must be left to measure on."
+        )
+    order = rows[np.argsort(uniforms(seed, flag, 0, rows), kind="stable")]
+    return np.sort(order[:number]), np.sort(order[number:])
+
+
+def take_public(
+    dataset: Dataset, experiment: Experiment, rows: Integers, facts: dict[str, Any]
+) -> tuple[Features | None, Contents | None, Integers]:
+    """The public samples, what they hold where they are other data, and what is left of the test part."""
+    wanted = amount(experiment.public)
+    if wanted is None:
+        other = load(experiment.public)
+        refuse_other_kind(dataset, other)
+        facts["public"] = {"samples": len(other.train), "source": other.source, "fingerprint": other.fingerprint()}
+        return other.train.features, other.known_contents(), rows
+    chosen, rest = drawn("public", wanted, rows, experiment.seed)
+    if not len(chosen) or dataset.test is None:
+        return None, None, rest
+    facts["public"] = {"samples": len(chosen), "source": "test part"}
+    return dataset.test.features.subset(chosen), None, rest
+
+
+def refuse_other_kind(dataset: Dataset, other: Dataset) -> None:
+    """Public data must look like the samples of the run, and must not be them."""
+    own, public = Shape.of(dataset), Shape.of(other)
+    if (own.kind, own.sample_shape, own.vocabulary) != (public.kind, public.sample_shape, public.vocabulary):
+        raise DataError(
+            f"--public {other.source}: its samples are {public.kind} of the shape {public.sample_shape}, those of "
+            f"{dataset.name} are {own.kind} of the shape {own.sample_shape}; the same model must take both."
+        )
+    if other.name == dataset.name:
+        raise UsageError(
+            f"--public {other.source} is the data of the run itself, test part included; give a share or a number of "
+            f"its test part, for example --public 0.2."
+        )
+
+
+def bench_of(
+    purpose: Literal["trusted", "public"], aside: SetAside, sites: Sites, setup: Setup
+) -> ServerSamples | None:
+    """The server's samples of this kind, with a model of the run to try on them; None where there are none."""
+    features = aside.trusted if purpose == "trusted" else aside.public
+    if features is None:
+        return None
+    labels = aside.trusted_labels if purpose == "trusted" else None
+    known = torch.full((len(features),), NOBODY) if labels is None else torch.from_numpy(labels)
+    model = new_model(sites.shape, setup)
+    return ServerSamples(
+        id=NOBODY,
+        round=0,
+        rounds=setup.rounds,
+        features=features,
+        given=known.to(model.device),
+        classes=sites.shape.classes,
+        model=model,
+        training=setup.training,
+        optimizer=cast(Optimizer, catalogue.make("optimizers", setup.training.optimizer)),
+        input_step=InputStep(sites.shape.kind, sites.mean, sites.std, setup.device),
+        generator=torch.Generator(),
+        purpose=purpose,
+        seed=setup.seed,
+    )

@@ -1,0 +1,34 @@
+"""How a site tells which of its labels are worth a look: the contract. It works beside any method and sends nothing."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedwinnow.federation.client import Client
+from fedwinnow.federation.method import Method
+from fedwinnow.mathematics.payload import Payload
+from fedwinnow.options import Part, option
+
+
+@dataclass(frozen=True)
+class Judge(Part):
+    """Base of every judge. What it keeps of a site is in `client.kept`, apart from the method's memory."""
+
+    federations: ClassVar[int] = 1  # 2: two halves train apart, and each judges the sites of the other
+    remembers: ClassVar[bool] = False  # whether it needs what it kept while the federation trained
+
+    prior: bool = option(
+        True, "Add the log of the site's own label frequencies to the logits, in training and in judging alike."
+    )
+
+    def observe(self, method: Method, client: Client, got: Payload, reply: Payload) -> None:
+        """After a site has trained: look at the model before and the one after, and keep an opinion."""
+
+    @abstractmethod
+    def opinions(self, method: Method, client: Client, got: Payload) -> Payload:
+        """After the last round: `score`, the log-odds that each label is wrong, and `other`, the likeliest other class.
+
+        It stays on the site; in a simulation, where one process plays all sites, it is handed to that process.
+        """

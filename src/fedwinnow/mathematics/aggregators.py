@@ -1,0 +1,209 @@
+"""Rules that make one model of many; any method that averages models may be asked to use another one.
+
+The weighted mean streams. The others must see all models of a round at once, so the server holds them. Distances and
+lengths are those of what is trained: running statistics have a scale of their own, and follow.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from fedwinnow.options import Part, option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from fedwinnow.mathematics.payload import Payload
+
+
+class Collector(Protocol):
+    """Takes models in, one by one, and gives one model back."""
+
+    def add(self, payload: Payload, weight: float) -> None:
+        """One client's model; a weight of 0 leaves it out."""
+
+    def result(self) -> Payload:
+        """The merged model."""
+
+
+@dataclass(frozen=True)
+class Aggregator(Part):
+    """Base of every rule."""
+
+    def chooses(self) -> str:
+        """When the merged model is that of one site as it came, although others took part; empty: never."""
+        return ""
+
+    def collect(self, before: Payload, trainable: int) -> Collector:
+        """Begin a merge; `before` is what the clients started from, `trainable` how much of a model is trained."""
+        from fedwinnow.mathematics.weighted_mean import HeldModels
+
+        return HeldModels(lambda models, weights, start: self.combine(models, weights, start, trainable), before)
+
+    @abstractmethod
+    def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
+        """One model of these; there is at least one, and every weight is above 0."""
+
+
+@dataclass(frozen=True)
+class Mean(Aggregator):
+    """The mean weighted by the number of samples: FedAvg. It never holds more than two models."""
+
+    name: ClassVar[str] = "mean"
+    citation: ClassVar[str] = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017"
+
+    def collect(self, before: Payload, trainable: int) -> Collector:
+        from fedwinnow.mathematics.weighted_mean import WeightedMean
+
+        return WeightedMean(before)
+
+    def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
+        from fedwinnow.mathematics.weighted_mean import weighted_mean
+
+        return weighted_mean(models, weights)
+
+
+@dataclass(frozen=True)
+class Median(Aggregator):
+    """The median of every parameter by itself; of an even number the mean of the two in the middle."""
+
+    name: ClassVar[str] = "median"
+    citation: ClassVar[str] = "Yin et al., Byzantine-Robust Distributed Learning, ICML 2018"
+
+    def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
+        from fedwinnow.mathematics.weighted_mean import middle_mean
+
+        return middle_mean(models, (len(models) - 1) // 2)
+
+
+@dataclass(frozen=True)
+class TrimmedMean(Aggregator):
+    """The mean of every parameter without its largest and smallest values; all models count alike."""
+
+    name: ClassVar[str] = "trimmed_mean"
+    citation: ClassVar[str] = "Yin et al., Byzantine-Robust Distributed Learning, ICML 2018"
+    share: float = option(
+        0.2,
+        "Share of the models left out on each side, rounded down; where nothing would be left, the median remains.",
+        symbol="β",
+        at_least=0,
+        at_most=0.5,
+    )
+
+    def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
+        from fedwinnow.mathematics.weighted_mean import middle_mean
+
+        return middle_mean(models, min(rounded_down(self.share, len(models)), (len(models) - 1) // 2))
+
+
+@dataclass(frozen=True)
+class Krum(Aggregator):
+    """The one model that is nearest to its nearest neighbours."""
+
+    name: ClassVar[str] = "krum"
+    citation: ClassVar[str] = "Blanchard et al., Machine Learning with Adversaries, NeurIPS 2017"
+    faulty: float = option(
+        0.2,
+        "Share of the models taken to be bad, rounded down, and never more than (n - 3) / 2 of n.",
+        symbol="f/n",
+        at_least=0,
+        at_most=0.5,
+    )
+
+    def assumed(self, count: int) -> int:
+        """f: how many of so many models are taken to be bad; the proof needs 2f + 2 < n."""
+        return max(0, min(rounded_down(self.faulty, count), (count - 3) // 2))
+
+    def kept(self, count: int) -> int:
+        """How many models are averaged."""
+        return 1
+
+    def chooses(self) -> str:
+        return "always: the model that is chosen becomes the global one"
+
+    def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
+        from fedwinnow.mathematics.weighted_mean import squared_distances, weighted_mean
+
+        count = len(models)
+        if count < 3:  # of two nobody can say which one is the odd one
+            return weighted_mean(models, weights)
+        ordered = squared_distances([model[:trainable] for model in models]).sort(1).values
+        scores = ordered[:, 1 : count - self.assumed(count) - 1].sum(1)  # the n - f - 2 nearest; the first is itself
+        # Of equally good ones (each other's nearest, among three) the one that is nearer to all the rest.
+        ranked = sorted(zip(scores.tolist(), ordered.sum(1).tolist(), range(count), strict=True))
+        best = sorted(place for *_, place in ranked[: self.kept(count)])
+        return weighted_mean([models[place] for place in best], [1.0] * len(best))
+
+
+@dataclass(frozen=True)
+class MultiKrum(Krum):
+    """The mean of the models that are nearest to their nearest neighbours."""
+
+    name: ClassVar[str] = "multi_krum"
+    keep: int | None = option(
+        None, "How many models are averaged; none: all but those taken to be bad.", symbol="m", at_least=1
+    )
+
+    def kept(self, count: int) -> int:
+        return count - self.assumed(count) if self.keep is None else min(self.keep, count)
+
+    def chooses(self) -> str:
+        return super().chooses() if self.keep == 1 else ""
+
+
+@dataclass(frozen=True)
+class GeometricMedian(Aggregator):
+    """The point with the smallest sum of distances to all models, weighted by samples: RFA's smoothed Weiszfeld."""
+
+    name: ClassVar[str] = "geometric_median"
+    citation: ClassVar[str] = "Pillutla et al., Robust Aggregation for Federated Learning, IEEE TSP 2022"
+    steps: int = option(3, "Most steps of the Weiszfeld algorithm, from the weighted mean.", symbol="R", at_least=1)
+    smoothing: float = option(1e-6, "Distances below this count as this.", symbol="ν", above=0)
+    tolerance: float = option(
+        1e-6, "It has converged when the point moves by less, relative to its length.", at_least=0
+    )
+
+    def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
+        from fedwinnow.mathematics.weighted_mean import length, weighted_mean
+
+        point = weighted_mean(models, weights)
+        for _ in range(self.steps):
+            distances = [max(length((model - point)[:trainable]), self.smoothing) for model in models]
+            pull = [weight / distance for weight, distance in zip(weights, distances, strict=True)]
+            last, point = point, weighted_mean(models, pull)
+            if length((point - last)[:trainable]) <= self.tolerance * length(last[:trainable]):
+                break
+        return point
+
+
+@dataclass(frozen=True)
+class NormClipping(Aggregator):
+    """The weighted mean of updates of which none is longer than a limit."""
+
+    name: ClassVar[str] = "norm_clipping"
+    citation: ClassVar[str] = "Sun et al., Can You Really Backdoor Federated Learning?, 2019"
+    limit: float | None = option(
+        None, "The longest update; none: the median length of the round's updates.", symbol="M", above=0
+    )
+
+    def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
+        from statistics import median
+
+        from fedwinnow.mathematics.weighted_mean import length, weighted_mean
+
+        lengths = [length((model - before)[:trainable]) for model in models]
+        limit = median(lengths) if self.limit is None else self.limit
+        clipped = [
+            model if long <= limit else before + (model - before) * (limit / long)
+            for model, long in zip(models, lengths, strict=True)
+        ]
+        return weighted_mean(clipped, weights)
+
+
+def rounded_down(share: float, count: int) -> int:
+    """A share of so many; 0.2 of 5 is 1, whatever floating point makes of it."""
+    return int(share * count + 1e-9)

@@ -1,0 +1,40 @@
+"""Small-loss selection: what a model fits early is taken for clean, the rest is forgotten; how much, is a schedule."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from fedwinnow.mathematics.two_gaussians import exact, fit_two_gaussians
+
+ROUNDING = 1e-9  # a share times a count that is whole on paper may be a little less
+
+
+def smallest(losses: Tensor, count: int) -> Tensor:
+    """The places of the `count` smallest losses; of equal ones the first are taken."""
+    return losses.detach().argsort(stable=True)[:count]
+
+
+def kept_count(size: int, forgotten: float, *, up: bool = False) -> int:
+    """How many of a batch are kept when a share is forgotten: rounded down or up, but never nobody."""
+    kept = size * (1.0 - forgotten)
+    return max(1, math.ceil(kept - ROUNDING) if up else int(kept + ROUNDING))
+
+
+def forgotten_share(number: int, rate: float, ramp: int, *, exponent: float = 1.0, of_rate: bool = False) -> float:
+    """R(t) = rate min(t^c / T_k, 1) in round t = 1, 2, ...
+
+    `of_rate` repeats released codes: steps from 0 to rate^c in the first T_k rounds, the rate itself afterwards.
+    """
+    if ramp == 0:
+        return rate
+    if of_rate:
+        return math.pow(rate, exponent) * (number - 1) / max(ramp - 1, 1) if number <= ramp else rate
+    return rate * min(math.pow(number, exponent) / ramp, 1.0)
+
+
+def estimated_rate(losses: Tensor) -> float:
+    """The share of wrong labels as a mixture of two Gaussians over the losses sees it."""
+    # In float64, because a limit may be met exactly.
+    return float(exact(fit_two_gaussians(losses).p_low(losses) < 0.5).mean())

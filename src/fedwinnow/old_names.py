@@ -1,0 +1,125 @@
+"""Names of version 0.1 that stand in users' commands, config files and programs: in 0.2 they work, with a warning.
+
+One warning per name and process, so that nobody's terminal fills up. This file goes with version 0.3.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Container
+from functools import cache
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from fedwinnow.errors import FedwinnowWarning
+
+COMMANDS = {"judgements": "judges"}
+SETTINGS = {"judgement": "judge"}  # flags of `audit`, and keywords of `fedwinnow.audit`
+GROUPS = {"fedwinnow.judges": "fedwinnow.judgements"}  # entry points of third parties: the group, and its old name
+
+# Modules that a user's own method, tracker, model or Flower app may import. A folder stands for all that is in it.
+MODULES = {
+    "fedwinnow.auditing.python": "fedwinnow.auditing.audit_from_python",
+    "fedwinnow.backends.flower_app": "fedwinnow.deployment.flower_app",
+    "fedwinnow.federation.flat": "fedwinnow.mathematics.flat_model",
+    "fedwinnow.federation.payload": "fedwinnow.mathematics.payload",
+    "fedwinnow.models.layers": "fedwinnow.models.normalisation",
+    "fedwinnow.study.front": "fedwinnow.study.study_from_python",
+    "fedwinnow.trackers": "fedwinnow.experiment.trackers",
+    "fedwinnow.parts": "fedwinnow.mathematics",
+    "fedwinnow.parts.aggregate": "fedwinnow.mathematics.weighted_mean",
+    "fedwinnow.parts.augment": "fedwinnow.mathematics.views",
+    "fedwinnow.parts.lid": "fedwinnow.mathematics.intrinsic_dimension",
+    "fedwinnow.parts.mixture": "fedwinnow.mathematics.gaussian_mixture",
+    "fedwinnow.parts.contributions": "fedwinnow.steps.contributions",
+    "fedwinnow.parts.criticality": "fedwinnow.steps.criticality",
+    "fedwinnow.parts.history": "fedwinnow.steps.sample_history",
+    "fedwinnow.parts.mixmatch": "fedwinnow.steps.mixmatch",
+    "fedwinnow.parts.passes": "fedwinnow.steps.passes_over_clients",
+    "fedwinnow.parts.regularise": "fedwinnow.steps.regularisers",
+    "fedwinnow.parts.relabel": "fedwinnow.steps.relabel",
+    "fedwinnow.parts.replies": "fedwinnow.steps.watched_replies",
+    "fedwinnow.parts.sample_losses": "fedwinnow.steps.sample_losses",
+    "fedwinnow.parts.second_model": "fedwinnow.steps.second_model",
+    "fedwinnow.parts.warm_up": "fedwinnow.steps.warm_up",
+}
+
+FOLDERS = ("fedwinnow.parts", "fedwinnow.trackers")
+
+
+@cache
+def warn_of_old_name(old: str, new: str) -> None:
+    """Tell the user the new name, once."""
+    warnings.warn(f"{old} is now {new}; the old name goes with version 0.3.", FedwinnowWarning, stacklevel=3)
+
+
+def new_command(words: list[str]) -> list[str]:
+    """The words of a command line with today's name of the command."""
+    if not words or words[0] not in COMMANDS:
+        return words
+    warn_of_old_name(f"fedwinnow {words[0]}", f"fedwinnow {COMMANDS[words[0]]}")
+    return [COMMANDS[words[0]], *words[1:]]
+
+
+def new_flags(words: list[str], known: Container[str]) -> list[str]:
+    """The flags by today's names, where the command knows the new one; `--judgement=mean` keeps its value."""
+    found = []
+    for word in words:
+        flag, equals, value = word.partition("=")
+        new = SETTINGS.get(flag.removeprefix("--"), "") if flag.startswith("--") else ""
+        if new in known:
+            warn_of_old_name(flag, f"--{new}")
+            word = f"--{new}{equals}{value}"
+        found.append(word)
+    return found
+
+
+def new_keywords(given: dict[str, Any]) -> dict[str, Any]:
+    """The keywords of a call by today's names."""
+    found = {}
+    for name, value in given.items():
+        if name in SETTINGS:
+            warn_of_old_name(name, SETTINGS[name])
+        found[SETTINGS.get(name, name)] = value
+    return found
+
+
+def new_module(name: str) -> str | None:
+    """Where a module of version 0.1 is now; None for a name that did not change."""
+    if name in MODULES:
+        return MODULES[name]
+    folder, _, module = name.rpartition(".")
+    return f"{MODULES[folder]}.{module}" if folder in FOLDERS else None
+
+
+class OldModules:
+    """Finds modules by their old names; the folders of some are gone, so it is asked before Python looks for files."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """How to import the module, where an old name leads to one."""
+        if not name.startswith("fedwinnow.") or new_module(name) is None:
+            return None
+        return ModuleSpec(name, self, is_package=name in FOLDERS)  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module itself, so that its classes are the same under both names."""
+        new = new_module(spec.name)
+        assert new is not None
+        warn_of_old_name(spec.name, new)
+        module = importlib.import_module(new)
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It was run under its new name already, and keeps what Python knows about it under that one."""
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state
+
+
+def find_old_modules() -> None:
+    """Let old module names be imported."""
+    if not any(isinstance(finder, OldModules) for finder in sys.meta_path):
+        sys.meta_path.insert(0, OldModules())

@@ -1,0 +1,75 @@
+"""What the runs of a sweep would be made of now, looked up once for all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from fedwinnow.data.content_hash import Contents
+from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.load import load
+from fedwinnow.errors import DataError, FedwinnowError
+from fedwinnow.experiment.identity import Identity, code_in, data_in, staleness, stored_identity
+from fedwinnow.experiment.run_folder import RunFolder
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.experiment.trusted_and_public import amount
+from fedwinnow.methods.find import find_method
+from fedwinnow.scene.scene import Scene
+
+Seen = dict[tuple[Any, ...], tuple[tuple[Any, ...], Any]]  # by the numbers of objects: the objects, and what was found
+
+
+class Present:
+    """The code and the data of experiments as they are now."""
+
+    def __init__(self) -> None:
+        self.found: Seen = {}
+
+    def reason(self, folder: Path, experiment: Experiment) -> str | None:
+        """Why the run in a folder cannot stand for this experiment; None where it can."""
+        place = RunFolder(folder)
+        try:
+            stored = stored_identity(place)
+            now = {"code": {}, "data": {}} if stored is None else self.identity(experiment, stored)
+            return staleness(place, now, experiment.rounds)
+        except DataError as problem:  # a damaged folder
+            return str(problem)
+
+    def identity(self, experiment: Experiment, stored: Identity) -> Identity:
+        """What a run of this experiment would be made of; data that is not on this machine is taken as it was."""
+        try:
+            samples, public = self.data(experiment)
+            data = data_in(samples, public)
+        except FedwinnowError:
+            data = stored["data"]
+        return {"code": self.code(experiment), "data": data}
+
+    def code(self, experiment: Experiment) -> dict[str, Any]:
+        """The user's code; the same method and model are looked at once."""
+        key = (experiment.method, experiment.model, experiment.optimizer)
+        found: dict[str, Any] = self.once(key, lambda: code_in(experiment, find_method(experiment.method)))
+        return found
+
+    def data(self, experiment: Experiment) -> tuple[Contents, Contents | None]:
+        """What the samples hold, and what other data holds that is public."""
+        public = experiment.public
+        other = None if amount(public) is not None else self.once((public,), lambda: load(public).known_contents())
+        return self.once((experiment.data, experiment.scene), lambda: contents_of(experiment)), other
+
+    def once(self, key: tuple[Any, ...], look: Any) -> Any:
+        """What a look at these objects gave; they are kept, so that no other object can have their number."""
+        numbers = tuple(one if isinstance(one, str) else id(one) for one in key)
+        if numbers not in self.found:
+            self.found[numbers] = (key, look())
+        return self.found[numbers][1]
+
+
+def contents_of(experiment: Experiment) -> Contents:
+    """What the samples of an experiment hold, before anything is dealt out."""
+    if experiment.scene is not None:
+        return Scene.load(Path(experiment.scene)).dataset.known_contents()
+    data = experiment.data
+    if isinstance(data, Dataset):  # as for a run: of data that a program hands over, the arrays count
+        return dataclasses.replace(data, contents=None).known_contents()
+    return load(data).known_contents()

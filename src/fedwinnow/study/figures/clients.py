@@ -1,0 +1,173 @@
+"""Pictures of what a run thinks of its clients: noise rates, data quality, likeness, what each knows by heart."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedwinnow.errors import DataError
+from fedwinnow.metrics.detection import pearson
+from fedwinnow.randomness import Floats
+from fedwinnow.study.figures.run_view import View, by_name, on_one_scene
+from fedwinnow.study.figures.style import BLUE, CYCLE, GREY, MARKS, picture
+
+
+def draw_estimates(views: Sequence[View], path: Path) -> Path:
+    """Estimated against realised noise rate of every client, with Pearson's correlation."""
+    with picture(path, 4.6, 4.6) as (figure, axes):
+        axes.plot([0, 100], [0, 100], color=GREY, linestyle="--", linewidth=1)
+        for place, view in enumerate(views):
+            realised, estimated = rates(view)
+            r = pearson(estimated, realised)
+            label = f"{view.name}, seed {view.record.seed}: r = {'undefined' if r is None else f'{r:.2f}'}"
+            mark, colour = MARKS[place % len(MARKS)], CYCLE[place % len(CYCLE)]
+            axes.plot(100 * realised, 100 * estimated, mark, markersize=5, alpha=0.8, color=colour, label=label)
+        axes.set(xlabel="realised noise rate (%)", ylabel="estimated noise rate (%)", xlim=(-3, 103), ylim=(-3, 103))
+        axes.set(title="How wrong is each client?", aspect="equal")
+        figure.legend(frameon=False, loc="outside lower center")
+    return path
+
+
+def rates(view: View) -> tuple[Floats, Floats]:
+    """Realised and estimated rates of the clients that have both."""
+    path = view.record.folder / "clients.csv"
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            rows = [(row["realised_rate"], row["estimated_rate"]) for row in csv.DictReader(stream)]
+        pairs = np.array([(float(real), float(guess)) for real, guess in rows if real and guess]).reshape(-1, 2)
+    except (OSError, KeyError, ValueError) as problem:
+        raise DataError(f"{path}: not the clients of a run ({type(problem).__name__}: {problem}).") from None
+    if not len(pairs):
+        raise DataError(f"{path}: no client has both a realised and an estimated rate.")
+    return pairs[:, 0], pairs[:, 1]
+
+
+def draw_quality(views: Sequence[View], path: Path) -> Path:
+    """True data quality of every client (1 minus its realised rate) as bars, the estimates of the runs as marks."""
+    views = on_one_scene(views)
+    true = 1 - views[0].realised
+    with picture(path, min(4 + 0.2 * len(true), 14), 3.6) as (figure, axes):
+        axes.bar(np.arange(len(true)), true, color=BLUE, alpha=0.5, width=0.8, label="true")
+        for place, view in enumerate(views):
+            stated = [row["quality"] for row in view.rounds if "quality" in row]
+            if not stated:
+                raise DataError(f"{view.record.folder}: {view.name} does not estimate data quality; fedes does.")
+            values = np.array(stated[-1], float)
+            error = float(np.nanmean((values - true) ** 2))
+            label = f"{view.name}, seed {view.record.seed}: MSE {error:.3f}"
+            axes.plot(
+                values,
+                MARKS[place % len(MARKS)],
+                color=("black", *CYCLE)[place % (len(CYCLE) + 1)],
+                markersize=5,
+                label=label,
+            )
+        axes.set(xlabel="client", ylabel="data quality", ylim=(0, 1.05), title="Data quality, true and estimated")
+        figure.legend(frameon=False, loc="outside lower center", ncols=2)
+    return path
+
+
+def draw_similarity(views: Sequence[View], path: Path) -> Path:
+    """Cosine of what the clients' models say about one shared noise image; clients in the order of their noise."""
+    from safetensors import SafetensorError, safe_open
+
+    view = views[0]
+    place = view.record.folder / "state.safetensors"
+    try:
+        with safe_open(place, framework="np") as stored:
+            outputs = np.asarray(stored.get_tensor("server.output"), np.float64)
+    except (OSError, SafetensorError):
+        raise DataError(f"{place}: no outputs of the clients' models in there; only fedrn asks for them.") from None
+    order = np.argsort(view.scene.realised, kind="stable")
+    outputs = outputs[order]
+    sizes = np.linalg.norm(outputs, axis=1, keepdims=True)
+    if not (sizes > 0).any():
+        raise DataError(f"{place}: no client has been asked for its output yet.")
+    unit = np.where(sizes > 0, outputs / np.maximum(sizes, 1e-12), np.nan)
+    with picture(path, 5.2, 4.6) as (figure, axes):
+        image = axes.imshow(unit @ unit.T, cmap="cividis", vmin=-1 if outputs.min() < 0 else 0, vmax=1)
+        axes.set(
+            xlabel="client, cleanest first", ylabel="client, cleanest first", title="Likeness of the clients' models"
+        )
+        if len(order) <= 30:
+            axes.set_xticks(range(len(order)), order, fontsize=6)
+            axes.set_yticks(range(len(order)), order, fontsize=6)
+        figure.colorbar(image, ax=axes, label="cosine", shrink=0.8)
+    return path
+
+
+def draw_memorised_map(views: Sequence[View], path: Path) -> Path:
+    """By client and round: what the local model knows by heart of its wrong labels beyond the global model."""
+    view = views[0]
+    rows = [row for row in view.rounds if "memorised_by_site" in row]
+    if not rows:
+        raise lacks_local_models(view)
+    grid = np.full((view.scene.clients, len(rows)), np.nan)
+    for column, row in enumerate(rows):
+        for client, shares in row["memorised_by_site"].items():
+            if shares["local"] is not None and shares["global"] is not None:
+                grid[int(client), column] = 100 * (shares["local"] - shares["global"])
+    limit = max(1.0, float(np.nanmax(np.abs(grid), initial=0)))
+    with picture(path, min(4 + 0.14 * len(rows), 12), min(2 + 0.16 * len(grid), 9)) as (figure, axes):
+        axes.set_facecolor("#dddddd")
+        image = axes.imshow(grid, cmap="PuOr", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+        step = max(1, len(rows) // 10)
+        axes.set_xticks(range(0, len(rows), step), [row["round"] for row in rows[::step]])
+        axes.set(xlabel="round", ylabel="client", title="Memorised by local beyond global model")
+        figure.colorbar(image, ax=axes, label="points (grey: not there)", shrink=0.8)
+        axes.spines[:].set_visible(False)
+    return path
+
+
+def lacks_local_models(view: View) -> DataError:
+    """Why a picture of the clients' models cannot be drawn."""
+    return DataError(
+        f"{view.record.folder}: the clients' models were not measured in any round. Play the run again with "
+        "--memorisation-every 1, into another folder."
+    )
+
+
+def draw_local_accuracy(views: Sequence[View], path: Path) -> Path:
+    """Test accuracy of the model that each client trained when it was last measured; clients in the order of noise."""
+    views = on_one_scene(views)
+    order = np.argsort(views[0].scene.realised, kind="stable")
+    with picture(path, min(4 + 0.14 * len(order), 12), 3.8) as (figure, axes):
+        for place, (name, runs) in enumerate(by_name(views).items()):
+            view = runs[0]
+            last: dict[str, float] = {}
+            for row in view.rounds:
+                last |= row.get("accuracy_by_site", {})
+            if not last:
+                raise lacks_local_models(view)
+            values = 100 * np.array([last.get(str(client), np.nan) for client in order])
+            label = f"{name}: {np.nanmin(values):.0f} to {np.nanmax(values):.0f} %"
+            mark, colour = MARKS[place % len(MARKS)], CYCLE[place % len(CYCLE)]
+            axes.plot(values, mark + "-", markersize=5, linewidth=0.8, color=colour, label=label)
+        axes.set_xticks(range(len(order)), order, fontsize=6)
+        axes.set(xlabel="client, cleanest first", ylabel="test accuracy of its model (%)")
+        axes.set_title("How much do the clients' models differ?")
+        axes.grid(alpha=0.2)
+        figure.legend(frameon=False, loc="outside lower center")
+    return path
+
+
+def draw_expertise(views: Sequence[View], path: Path) -> Path:
+    """Share of a client's given labels to which the global model gives more than one half, against its noise rate."""
+    with picture(path, 4.8, 4.2) as (figure, axes):
+        for place, (name, runs) in enumerate(by_name(views).items()):
+            view = runs[0]
+            held = np.flatnonzero(view.scene.holdings.sizes).tolist()
+            fitted = np.array([float((view.verdicts["loss"][view.of(one)] < np.log(2)).mean()) for one in held])
+            realised = view.realised[held]
+            r = pearson(fitted, realised)
+            label = f"{name}: r = {'undefined' if r is None else f'{r:.2f}'}"
+            mark, colour = MARKS[place % len(MARKS)], CYCLE[place % len(CYCLE)]
+            axes.plot(100 * realised, 100 * fitted, mark, markersize=5, color=colour, label=label)
+        axes.set(xlabel="realised noise rate (%)", ylabel="given labels predicted (p > 1/2) (%)", ylim=(0, 103))
+        axes.set_title("Does the model fit what a client was given?")
+        axes.grid(alpha=0.2)
+        figure.legend(frameon=False, loc="outside lower center")
+    return path

@@ -1,0 +1,65 @@
+"""Every picture of runs by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fedwinnow.errors import UsageError, unknown
+from fedwinnow.study.run_records import finished, outdated_words, read_records
+
+# name -> (module and function, one line, options it takes)
+PICTURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "curves": ("lines:draw_curves", "accuracy, or another --column of rounds.jsonl, by round", ("column",)),
+    "memorisation": ("lines:draw_memorisation", "wrong labels known by heart, by round (--memorisation-every)", ()),
+    "stability": ("lines:draw_stability", "distance of the trained models from the global one, by round", ()),
+    "sensitivity": ("lines:draw_sensitivity", "accuracy against an --option of the method", ("option",)),
+    "detection": ("lines:draw_detection", "noisy clients found, by round of the first stage (fednoro)", ()),
+    "losses": ("samples:draw_losses", "losses of right and wrong labels with the two Gaussians", ("client",)),
+    "clean-probability": ("samples:draw_clean_probability", "probability of a right label, by loss", ("client",)),
+    "confusion": ("samples:draw_confusion", "true class against label, before and after", ("client",)),
+    "f-scores": ("samples:draw_f_scores", "how well each client's samples were sieved", ()),
+    "identification": ("samples:draw_identification", "samples rightly called right or wrong, by client", ()),
+    "estimates": ("clients:draw_estimates", "estimated against realised noise rates, with Pearson's r", ()),
+    "quality": ("clients:draw_quality", "data quality of the clients, true and estimated (fedes)", ()),
+    "similarity": ("clients:draw_similarity", "likeness of the clients' models (fedrn)", ()),
+    "memorised-map": ("clients:draw_memorised_map", "memorised by local beyond global, by client and round", ()),
+    "expertise": ("clients:draw_expertise", "how far a client's given labels are fitted, against its noise", ()),
+    "local-accuracy": ("clients:draw_local_accuracy", "test accuracy of each client's model, cleanest first", ()),
+    "partition": ("scene_pictures:draw_bubbles", "who holds which class", ()),
+    "rates": ("scene_pictures:draw_rates", "how wrong each client is", ()),
+    "transitions": ("scene_pictures:draw_transitions", "what the wrong labels became", ()),
+}
+
+
+def draw(name: str, places: Iterable[str | Path], path: Path, **options: Any) -> Path:
+    """Draw one picture of these run folders into a file that ends in .png, .svg or .pdf."""
+    from fedwinnow.study.figures.run_view import View
+    from fedwinnow.study.figures.style import footnote
+
+    if name not in PICTURES:
+        problem = unknown("figure", name, PICTURES)
+        swapped = " The name of the picture comes first, then the folders." if Path(name).exists() else ""
+        raise UsageError(f"{problem}{swapped}")
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise UsageError(f"--out {path} was given; allowed: a file that ends in .png, .svg or .pdf.")
+    home, _, allowed = PICTURES[name]
+    given = {key: value for key, value in options.items() if value is not None}
+    for key in given:
+        if key not in allowed:
+            takes = ", ".join(f"--{one}" for one in allowed) or "none of these options"
+            raise UsageError(f"--{key} {given[key]} was given, but figure {name} takes {takes}. Leave it out.")
+    module, _, function = home.partition(":")
+    drawing = getattr(importlib.import_module(f"fedwinnow.study.figures.{module}"), function)
+    records = finished(read_records(places))
+    views = [View(record) for record in records]
+    if module == "scene_pictures":
+        made: Path = drawing(views[0].scene, path)
+        return made
+    if name == "sensitivity":
+        given.setdefault("option", "")
+    with footnote(" ".join(outdated_words(records))):
+        drawn: Path = drawing(views, path, **given)
+    return drawn

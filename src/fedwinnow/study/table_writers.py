@@ -1,0 +1,227 @@
+"""A table as Markdown, LaTeX, CSV, JSON or for the terminal; all say the same."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedwinnow.errors import UsageError
+from fedwinnow.study.table import OUTDATED, Cell, Table, TableColumn
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from fedwinnow.terminal import Grid
+
+SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".json": "json"}
+LATEX_LETTERS = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "≈": r"$\approx$",
+    "–": "--",
+    "†": r"$\dagger$",
+    "<": r"$<$",
+    ">": r"$>$",
+    "|": r"$|$",
+}
+
+
+def write(table: Table, path: Path) -> None:
+    """The table as a file whose suffix says the form."""
+    from fedwinnow.atomic import write_text
+
+    if path.suffix not in SUFFIXES:
+        raise UsageError(f"--out {path} was given; allowed: a file that ends in {', '.join(SUFFIXES)}.")
+    forms = {"markdown": markdown, "latex": latex, "csv": as_csv, "json": as_json}
+    write_text(path, forms[SUFFIXES[path.suffix]](table))
+
+
+def heads(table: Table) -> list[tuple[str, str]]:
+    """(setting, figure) of every printed column, a paper's own numbers beside ours."""
+    found = []
+    for column in table.columns:
+        found.append((column.setting, column.shown.name))
+        if has_published(column):
+            found.append((column.setting, f"{column.shown.name}, paper"))
+    return found
+
+
+def has_published(column: TableColumn) -> bool:
+    """Whether a paper's numbers stand beside this column."""
+    return any(cell.published is not None for cell in column.cells.values())
+
+
+def number(table: Table, column: TableColumn, cell: Cell) -> str:
+    """Mean and deviation; n where it is not that of all cells; a dash where nothing is."""
+    if cell.mean is None:
+        return "–"
+    text = column.shown.text(cell.mean)
+    if cell.std is not None:
+        text += f" ± {column.shown.text(cell.std)}"
+    return text if len(table.seeds) == 1 else f"{text} (n={len(cell.values)})"
+
+
+def paper_number(cell: Cell) -> str:
+    """A paper's own mean and deviation, as printed there."""
+    if cell.published is None:
+        return "–"
+    mean, std = cell.published
+    return f"{mean:g}" if std is None else f"{mean:g} ± {std:g}"
+
+
+def texts(table: Table, row: str) -> list[tuple[str, str]]:
+    """The printed cells of one row with their marks."""
+    found: list[tuple[str, str]] = []
+    for column in table.columns:
+        cell = column.cells[row]
+        found.append((number(table, column, cell), cell.mark))
+        if has_published(column):
+            found.append((paper_number(cell), ""))
+    if table.ranks:
+        found.append((f"{table.ranks[row]:.2f}" if row in table.ranks else "–", ""))
+    return found
+
+
+def title(table: Table, row: str) -> str:
+    """The name of a row, with a mark where other code made one of its runs."""
+    return f"{row} {OUTDATED}" if row in table.outdated else row
+
+
+def markdown(table: Table) -> str:
+    """A table for a README or an issue."""
+    titles = [f"{setting}: {figure}" if setting != "all runs" else figure for setting, figure in heads(table)]
+    titles = ["", *titles, *(["rank"] if table.ranks else [])]
+    lines = ["| " + " | ".join(escaped(title) for title in titles) + " |", "|---" + "|---:" * (len(titles) - 1) + "|"]
+    for row in table.rows:
+        cells = [
+            f"**{text}**" if mark == "best" else text + " ≈" * (mark == "tied") for text, mark in texts(table, row)
+        ]
+        lines.append("| " + " | ".join([escaped(title(table, row)), *cells]) + " |")
+    return "\n".join([*lines, "", table.caption, *(f"\n{note}" for note in table.notes)]) + "\n"
+
+
+def escaped(text: str) -> str:
+    """A text that does not end a Markdown cell."""
+    return text.replace("|", "\\|")
+
+
+def latex(table: Table) -> str:
+    """A table that needs no package."""
+    titles = heads(table)
+    last = ["rank"] if table.ranks else []
+    groups = list(dict.fromkeys(setting for setting, _ in titles))
+    spans = [(setting, sum(name == setting for name, _ in titles)) for setting in groups]
+    upper = [rf"\multicolumn{{{size}}}{{c}}{{{for_latex(setting)}}}" for setting, size in spans] + [""] * len(last)
+    lower = [for_latex(figure) for _, figure in titles] + last
+    lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{l{'r' * len(lower)}}}", r"\hline"]
+    lines += ["" if groups == ["all runs"] else " & ".join(["", *upper]) + r" \\"]
+    lines += [" & ".join(["", *lower]) + r" \\", r"\hline"]
+    for row in table.rows:
+        cells = [latex_cell(text, mark) for text, mark in texts(table, row)]
+        lines.append(" & ".join([for_latex(title(table, row)), *cells]) + r" \\")
+    words = " ".join([table.caption, *table.notes])
+    lines += [r"\hline", r"\end{tabular}", rf"\caption{{{for_latex(words)}}}", r"\end{table}"]
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+def latex_cell(text: str, mark: str) -> str:
+    """A cell with its mark."""
+    ready = for_latex(text)
+    return rf"\textbf{{{ready}}}" if mark == "best" else ready + r" $\approx$" * (mark == "tied")
+
+
+def for_latex(text: str) -> str:
+    """Letters that mean something to LaTeX, written so that they do not."""
+    return "".join(LATEX_LETTERS.get(letter, letter) for letter in text)
+
+
+def as_csv(table: Table) -> str:
+    """One line per cell, in the unit that is shown, for a spreadsheet."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        ["row", "setting", "figure", "n", "mean", "std", "mark", "p", "rank", "paper_mean", "paper_std", "outdated"]
+    )
+    for column in table.columns:
+        for row in table.rows:
+            cell, scale = column.cells[row], column.shown.scale
+            values = [None if value is None else round(scale * value, 6) for value in (cell.mean, cell.std)]
+            published = cell.published or (None, None)
+            rank = table.ranks.get(row)
+            ends = [cell.mark, short(cell.p), short(rank), *published, cell.outdated]
+            writer.writerow([row, column.setting, column.shown.name, len(cell.values), *values, *ends])
+    return text.getvalue()
+
+
+def short(value: float | None) -> str:
+    """A number without the digits that nobody reads."""
+    return "" if value is None else f"{value:.4g}"
+
+
+def as_value(table: Table) -> dict[str, Any]:
+    """The table for machines: shares between 0 and 1, every seed, a paper's numbers as printed."""
+    return {
+        "caption": table.caption,
+        "notes": list(table.notes),
+        "rows": list(table.rows),
+        "references": list(table.references),
+        "ranks": table.ranks,
+        "columns": [
+            {
+                "setting": column.setting,
+                "figure": column.shown.path,
+                "cells": {
+                    row: {
+                        "n": len(cell.values),
+                        "mean": cell.mean,
+                        "std": cell.std,
+                        "mark": cell.mark or None,
+                        "p": cell.p,
+                        "outdated": cell.outdated,
+                        "seeds": {str(seed): value for seed, value in cell.values.items()},
+                        "paper": None
+                        if cell.published is None
+                        else dict(zip(("mean", "std"), cell.published, strict=True)),
+                    }
+                    for row, cell in column.cells.items()
+                },
+            }
+            for column in table.columns
+        ],
+    }
+
+
+def as_json(table: Table) -> str:
+    """The table as a JSON file."""
+    return json.dumps(as_value(table), indent=1, allow_nan=False) + "\n"
+
+
+def for_terminal(table: Table) -> Grid:
+    """A table for people at a terminal."""
+    from rich.text import Text
+
+    from fedwinnow.terminal import Grid
+
+    names = [(figure if setting == "all runs" else f"{setting}\n{figure}") for setting, figure in heads(table)]
+    names += ["rank"] if table.ranks else []
+    rows = [[Text(title(table, row)), *(marked(text, mark) for text, mark in texts(table, row))] for row in table.rows]
+    return Grid("t" + "n" * len(names), [Text(), *map(Text, names)], rows)
+
+
+def marked(text: str, mark: str) -> Text:
+    """A cell with its mark."""
+    from rich.text import Text
+
+    return Text(text + " ≈" * (mark == "tied"), "bold" if mark == "best" else "")
