@@ -22,13 +22,13 @@ from benchmarks.audits import MOMENTUM, NOISES, SCENES, experiment, flags, keep,
 from benchmarks.results import machine
 from fedwinnow.auditing.audit import DEFAULT_JUDGE, DEFAULT_METHOD
 from fedwinnow.auditing.judging_models import find_judge, prepare_audit, train_and_judge
-from fedwinnow.data.model_input import InputStep
+from fedwinnow.data.dataset import InputStep
 from fedwinnow.errors import missing_extra
 from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.metrics.detection import auroc, average_precision
 from fedwinnow.models.make_model import make_model
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 from fedwinnow.randomness import Floats, Integers, permutation
 
 FOLDS = 3

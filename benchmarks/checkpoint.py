@@ -11,7 +11,7 @@ from pathlib import Path
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.models.make_model import make_model
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 
 MODELS = (("mlp", Shape("images", (8, 8, 1), 10), 60), ("resnet18", Shape("images", (32, 32, 3), 10), 5))
 FACTS = {"costs": {}, "memory": {}, "vault": {}, "ledger": {}, "set_aside": {}}

@@ -59,7 +59,7 @@ class Several(Judge):
             everything |= {f"{number}.{key}": value for key, value in client.kept.items()}
         client.kept = everything
 
-    def judge(self, method: Method, client: Client, got: Payload) -> Payload:
+    def opinions(self, method: Method, client: Client, got: Payload) -> Payload:
         everything, replies = client.kept, {}
         for number, member in enumerate(self.members):
             client.kept = part(everything, number)

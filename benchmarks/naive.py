@@ -38,7 +38,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from fedwinnow.allocator import keep_freed_memory
+from fedwinnow.device import keep_freed_memory
 
 Images = np.ndarray[Any, np.dtype[np.uint8]]
 SCORING_BATCH = 128

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from fedwinnow import catalogue
-from fedwinnow.data.dataset import Resident
-from fedwinnow.data.model_input import InputStep
+from fedwinnow.data.dataset import InputStep, Resident
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.server import Server
@@ -18,7 +17,7 @@ from fedwinnow.federation.training_settings import Training
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Optimizer
 from fedwinnow.models.make_model import make_model
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 
 
 def one_client(

@@ -6,7 +6,7 @@ import platform
 
 import pytest
 
-from fedwinnow.allocator import keep_freed_memory
+from fedwinnow.device import keep_freed_memory
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep memory")

@@ -14,7 +14,7 @@ TOOL = runpy.run_path(str(ROOT / "tools" / "draw_rooms.py"))
 FOLDERS, GRAPH, folder_of = list(TOOL["FOLDERS"]), TOOL["modules"](), TOOL["folder_of"]
 
 # A class that offers `save` or `str` and leaves the writing to a file that knows the class; imported when called.
-BACK = {("scene/scene", "scene/scene_files"), ("study/table", "study/table_writers")}
+BACK = {("study/table", "study/table_writers")}
 
 
 def test_the_folders_are_those_of_the_list() -> None:

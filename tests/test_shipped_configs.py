@@ -15,7 +15,7 @@ from fedwinnow.config import shipped
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.server import participants
 from fedwinnow.methods.find import find_method
-from fedwinnow.steps.passes_over_clients import rounds_of_passes
+from fedwinnow.steps.stages import rounds_of_passes
 
 NAMES = [
     *(f"{method}/{data}" for method in ("fedcorr", "feddiv") for data in ("cifar10", "cifar100", "clothing1m")),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from damaging import OLD
-from fedwinnow import atomic
+from fedwinnow import files
 from fedwinnow.auditing.decisions import check_reviewer
 from fedwinnow.auditing.reviewing.review_queue import ReviewQueue
 from fedwinnow.auditing.reviewing.review_server import as_json
@@ -78,6 +78,6 @@ def test_what_a_killed_audit_left_is_swept_without_what_a_review_is_writing(tmp_
     busy = tmp_path / ".decisions.csv.0123456789abcdef"  # of a review that is just saving
     for path in (left, busy):
         path.write_text("half")
-    atomic.sweep(tmp_path, "audit.csv", "site.json", "report.html")
+    files.sweep(tmp_path, "audit.csv", "site.json", "report.html")
     assert not left.exists()
     assert busy.exists()

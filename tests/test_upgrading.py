@@ -17,7 +17,7 @@ from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import config_of
-from fedwinnow.folder_format import FORMAT
+from fedwinnow.files import FORMAT
 
 PATIENTS = "--data csv:path=patients.csv,label=diagnosis,id=patient"
 JOIN = (

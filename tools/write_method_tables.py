@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedwinnow import catalogue
 from fedwinnow.commands.methods import beyond_the_model, received_by, to_other_sites
-from fedwinnow.experiment.report.numbers_in_words import LEARNS
+from fedwinnow.experiment.report.templates import LEARNS
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "methods"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedwinnow.errors import DataError, UsageError, unknown
-from fedwinnow.folder_format import check_format
+from fedwinnow.files import check_format
 from fedwinnow.options import LARGEST, convert, format_spec, parse_spec
 
 PARTS = ("data", "partition", "noise", "model", "method", "optimizer")

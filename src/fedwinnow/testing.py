@@ -1,6 +1,5 @@
 """One tester for all methods, ours and yours: derive from `MethodTester`, name the method, and pytest does the rest.
 
-from fedwinnow.testing import MethodTester
 
 class TestMine(MethodTester):
     method = "./my_method.py"

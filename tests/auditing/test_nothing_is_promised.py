@@ -13,7 +13,7 @@ import torch
 
 import fedwinnow
 from auditing_material import QUICK, lines
-from fedwinnow.auditing.site_verdicts import NOT_KNOWN
+from fedwinnow.auditing.audit_folder import NOT_KNOWN
 from fedwinnow.cli import main
 from fedwinnow.deployment.site_audit import write_own_audit
 from fedwinnow.federation.host import Answer

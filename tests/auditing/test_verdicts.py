@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from fedwinnow.auditing.audit_folder import verdicts_of
 from fedwinnow.auditing.judging_models import Judged
-from fedwinnow.auditing.site_verdicts import verdicts_of
 from fedwinnow.scene.scene import Scene
 from fedwinnow.testing import toy_data
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedwinnow.catalogue import make
-from fedwinnow.data import published
+from fedwinnow.data import published_files
 from fedwinnow.data.source import Source
 from fedwinnow.errors import DataError
 
@@ -24,7 +24,7 @@ def source(spec: str) -> Source:
 
 @pytest.fixture
 def folder(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(published, "verify", lambda file, path: None)
+    monkeypatch.setattr(published_files, "verify", lambda file, path: None)
     folder = data_folder / "ag_news_csv"
     folder.mkdir()
     (folder / "train.csv").write_text(TRAIN)

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from fedwinnow.catalogue import make
-from fedwinnow.data import published
+from fedwinnow.data import published_files
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.source import Source
 from fedwinnow.errors import DataError
@@ -101,7 +101,7 @@ def test_official_forms(
     if packed:
         with pytest.raises(DataError, match=r"tar\.gz has \d+ bytes, the published file has 1"):
             source(f"cifar{number}").load()
-    monkeypatch.setattr(published, "verify", lambda file, path: None)
+    monkeypatch.setattr(published_files, "verify", lambda file, path: None)
     assert source(f"cifar{number}").missing() == []
     check(source(f"cifar{number}").load(), number)
 
@@ -177,7 +177,7 @@ def test_python_batch_without_labels(data_folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["cifar-10-binary.tar.gz", "cifar10.zip"])
 def test_broken_archive(data_folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(published, "verify", lambda file, path: None)
+    monkeypatch.setattr(published_files, "verify", lambda file, path: None)
     (data_folder / name).write_bytes(b"no archive")
     with pytest.raises(DataError, match=name):
         source("cifar10").load()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedwinnow.catalogue import entries, make
-from fedwinnow.data import published
+from fedwinnow.data import published_files
 from fedwinnow.data.source import Source
 from fedwinnow.errors import DataError
 
@@ -71,7 +71,7 @@ def test_packed_files_give_the_same(data_folder: Path, monkeypatch: pytest.Monke
     write_set(data_folder / "mnist", packed=True)
     with pytest.raises(DataError, match="the published file has 9912422"):
         source("mnist").load()
-    monkeypatch.setattr(published, "verify", lambda file, path: None)
+    monkeypatch.setattr(published_files, "verify", lambda file, path: None)
     packed = source("mnist").load()
     write_set(data_folder / "fashion_mnist", packed=False)
     assert packed.source_hash == source("fashion-mnist").load().source_hash

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedwinnow.data import published
+from fedwinnow.data import published_files
 from fedwinnow.data.published_files import PublishedFile
 from fedwinnow.errors import DataError
 
@@ -46,7 +46,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 def test_user_folders_come_before_the_cache(data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     second = tmp_path / "second"
     monkeypatch.setenv("FEDWINNOW_DATA", f"{data_folder}{os.pathsep}{second}")
-    assert published.data_folders() == [data_folder, second, tmp_path / "cache" / "data"]
+    assert published_files.data_folders() == [data_folder, second, tmp_path / "cache" / "data"]
     expected = []
     for folder in (tmp_path / "cache" / "data", second, data_folder):
         (folder / "set-1").mkdir(parents=True)
@@ -58,16 +58,16 @@ def test_user_folders_come_before_the_cache(data_folder: Path, tmp_path: Path, m
 def test_any_form_in_a_user_folder_comes_before_the_cache(data_folder: Path, tmp_path: Path) -> None:
     forms = [PublishedFile("set", None, "The Publisher"), PublishedFile("set.bin", None, "The Publisher")]
     (tmp_path / "cache" / "data" / "set").mkdir(parents=True)
-    assert published.find_first(forms) == (forms[0], tmp_path / "cache" / "data" / "set")
+    assert published_files.find_first(forms) == (forms[0], tmp_path / "cache" / "data" / "set")
     (data_folder / "set.bin").write_bytes(CONTENT)
-    assert published.find_first(forms) == (forms[1], data_folder / "set.bin")
+    assert published_files.find_first(forms) == (forms[1], data_folder / "set.bin")
 
 
 def test_cache_is_the_users_own_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FEDWINNOW_CACHE", raising=False)
     monkeypatch.delenv("FEDWINNOW_DATA", raising=False)
-    assert "fedwinnow" in str(published.cache_folder())
-    assert published.data_folders() == [published.cache_folder() / "data"]
+    assert "fedwinnow" in str(published_files.cache_folder())
+    assert published_files.data_folders() == [published_files.cache_folder() / "data"]
 
 
 def test_missing_file_says_what_whence_and_where(data_folder: Path, tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_checksum_is_computed_once_and_again_after_a_change(data_folder: Path, m
     path.parent.mkdir()
     path.write_bytes(CONTENT)
     read: list[Path] = []
-    true_digest = published.digest
-    monkeypatch.setattr(published, "digest", lambda path, kind: read.append(path) or true_digest(path, kind))
+    true_digest = published_files.digest
+    monkeypatch.setattr(published_files, "digest", lambda path, kind: read.append(path) or true_digest(path, kind))
     file_at().fetch()
     file_at().fetch()
     assert read == [path]
@@ -130,7 +130,7 @@ def test_download_goes_to_the_cache(
 ) -> None:
     monkeypatch.setenv("FEDWINNOW_OFFLINE", "0")
     file = file_at(f"{server}/set.bin")
-    assert "downloaded at first use" in published.missing_line(file)
+    assert "downloaded at first use" in published_files.missing_line(file)
     path = file.fetch()
     assert path == tmp_path / "cache" / "data" / "set" / "set.bin"
     assert path.read_bytes() == CONTENT

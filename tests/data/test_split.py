@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.dataset import Dataset
-from fedwinnow.data.split import apportion, shrink, thinned, with_test_part
+from fedwinnow.data.load import apportion, shrink, thinned, with_test_part
 from fedwinnow.errors import DataError, UsageError
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import fedwinnow
-from fedwinnow.deployment import quiet
+from fedwinnow.deployment import flower_environment
 from fedwinnow.errors import UsageError
 
 SOURCE = Path(fedwinnow.__file__).parent
@@ -43,9 +43,9 @@ def test_only_the_two_ends_of_the_link_lean_on_what_is_not_public() -> None:
 
 
 def test_settings_of_flower_are_set_and_those_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quiet, "version", lambda name: "1.41.3")
+    monkeypatch.setattr(flower_environment, "version", lambda name: "1.41.3")
     monkeypatch.setattr(os, "environ", {"FLWR_HOME": "mine"})
-    quiet.prepare("serve")
+    flower_environment.prepare("serve")
     assert os.environ["FLWR_TELEMETRY_ENABLED"] == "0"
     assert os.environ["FLWR_DISABLE_UPDATE_CHECK"] == "1"
     assert os.environ["FLWR_HOME"] == "mine"
@@ -53,19 +53,19 @@ def test_settings_of_flower_are_set_and_those_of_the_user_stay(monkeypatch: pyte
 
 def test_the_extra_brings_the_version_that_serve_and_join_accept() -> None:
     project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["optional-dependencies"]["flower"] == [f"flwr=={quiet.SUITABLE}.*"]
+    assert project["optional-dependencies"]["flower"] == [f"flwr=={flower_environment.SUITABLE}.*"]
     pins = (SOURCE.parents[1] / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    assert [pin for pin in pins if pin.startswith(f"flwr=={quiet.SUITABLE}.")] != []
+    assert [pin for pin in pins if pin.startswith(f"flwr=={flower_environment.SUITABLE}.")] != []
 
 
 def test_another_version_and_none_at_all_are_errors_that_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quiet, "version", lambda name: "1.42.0")
+    monkeypatch.setattr(flower_environment, "version", lambda name: "1.42.0")
     with pytest.raises(UsageError, match=r"1\.42\.0 is installed.*pip install 'flwr==1\.41"):
-        quiet.prepare("join")
+        flower_environment.prepare("join")
 
     def absent(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(quiet, "version", absent)
+    monkeypatch.setattr(flower_environment, "version", absent)
     with pytest.raises(UsageError, match=r"fedwinnow join needs the extra 'flower'"):
-        quiet.prepare("join")
+        flower_environment.prepare("join")

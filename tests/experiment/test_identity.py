@@ -21,7 +21,7 @@ from torch import nn
 
 import fedwinnow
 from fedwinnow import package_hash
-from fedwinnow.data import contents
+from fedwinnow.data import content_hash
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load
 from fedwinnow.errors import StaleError, UsageError
@@ -427,41 +427,41 @@ def test_data_above_a_gigabyte_is_sampled_and_says_so(tmp_path, monkeypatch):
     paths = [tmp_path / f"{number}" for number in range(3)]
     for path in paths:
         path.write_bytes(bytes(5000))
-    assert contents.contents_of_files("x", paths).sampled is False
-    monkeypatch.setattr(contents, "LARGEST", 10_000)
-    monkeypatch.setattr(contents, "PIECE", 64)
-    before = contents.contents_of_files("x", paths)
+    assert content_hash.contents_of_files("x", paths).sampled is False
+    monkeypatch.setattr(content_hash, "LARGEST", 10_000)
+    monkeypatch.setattr(content_hash, "PIECE", 64)
+    before = content_hash.contents_of_files("x", paths)
     assert before.sampled is True
     paths[2].write_bytes(bytes(4999) + b"1")  # the last piece is always looked at
-    assert contents.contents_of_files("x", paths).hash != before.hash
+    assert content_hash.contents_of_files("x", paths).hash != before.hash
     paths[2].write_bytes(bytes(5001))
-    assert contents.contents_of_files("x", paths).hash != before.hash
-    monkeypatch.setattr(contents, "MOST_FILES", 2)
-    assert contents.contents_of_files("x", paths).sampled is True
+    assert content_hash.contents_of_files("x", paths).hash != before.hash
+    monkeypatch.setattr(content_hash, "MOST_FILES", 2)
+    assert content_hash.contents_of_files("x", paths).sampled is True
     array = np.zeros((400, 20))
-    first = contents.contents_of_arrays("x", [array])
+    first = content_hash.contents_of_arrays("x", [array])
     assert first.sampled is True
     array[399, 3] = 1
-    assert contents.contents_of_arrays("x", [array]).hash != first.hash
+    assert content_hash.contents_of_arrays("x", [array]).hash != first.hash
 
 
 def test_a_file_is_read_again_when_it_was_written_again(tmp_path, monkeypatch):
     path = tmp_path / "x"
     path.write_bytes(b"one")
-    before = contents.hash_of_file(path)
+    before = content_hash.hash_of_file(path)
     path.write_bytes(b"two")  # perhaps before the clock of the disk has ticked
-    assert contents.hash_of_file(path) != before
-    monkeypatch.setattr(contents, "RECENT", -(10**18))  # as if it had lain there for long
-    first = contents.hash_of_file(path)
-    monkeypatch.setattr(contents.hashlib, "sha256", None)
-    assert contents.hash_of_file(path) == first  # known: nothing is read
+    assert content_hash.hash_of_file(path) != before
+    monkeypatch.setattr(content_hash, "RECENT", -(10**18))  # as if it had lain there for long
+    first = content_hash.hash_of_file(path)
+    monkeypatch.setattr(content_hash.hashlib, "sha256", None)
+    assert content_hash.hash_of_file(path) == first  # known: nothing is read
 
 
 def test_arrays_of_every_kind_have_a_hash():
     kinds = [np.arange(6).reshape(2, 3), np.array(["a", "bc"]), np.zeros((0, 3)), np.array(3.0), np.array([None, "a"])]
-    assert len({contents.contents_of_arrays("x", [array]).hash for array in kinds}) == len(kinds)
+    assert len({content_hash.contents_of_arrays("x", [array]).hash for array in kinds}) == len(kinds)
     turned = np.asfortranarray(kinds[0])
-    assert contents.contents_of_arrays("x", [turned]) == contents.contents_of_arrays("x", [kinds[0]])
+    assert content_hash.contents_of_arrays("x", [turned]) == content_hash.contents_of_arrays("x", [kinds[0]])
 
 
 # --- the source of the package -------------------------------------------------------------------------------------

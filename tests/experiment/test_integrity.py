@@ -11,12 +11,11 @@ import pytest
 import torch
 
 import fedwinnow.experiment.play
-from fedwinnow import atomic
+from fedwinnow import files
 from fedwinnow.api import run as play
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.run_folder import RunFolder
-from fedwinnow.federation.memory import Memory
-from fedwinnow.federation.tensor_files import seal, unseal
+from fedwinnow.federation.memory import Memory, seal, unseal
 from fedwinnow.testing import comparable, toy_data
 from remembering import REMEMBERING, At, interrupt
 
@@ -201,7 +200,7 @@ linux = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the
 
 @linux
 def test_a_durable_write_is_on_the_disk_before_its_name_and_the_name_before_it_returns(tmp_path, calls):
-    atomic.write_text(tmp_path / "new" / "deep" / "one.txt", "text")
+    files.write_text(tmp_path / "new" / "deep" / "one.txt", "text")
     temporary = next(name for what, name in calls if what == "fsync" and name.startswith(".one.txt."))
     assert calls == [
         ("fsync", "new"),
@@ -211,7 +210,7 @@ def test_a_durable_write_is_on_the_disk_before_its_name_and_the_name_before_it_r
         ("fsync", "deep"),
     ]
     calls.clear()
-    atomic.write_text(tmp_path / "two.txt", "text", durable=False)
+    files.write_text(tmp_path / "two.txt", "text", durable=False)
     assert calls == [("replace", "two.txt")]
 
 

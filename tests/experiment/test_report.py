@@ -12,9 +12,8 @@ import pytest
 
 import fedwinnow
 from fedwinnow.errors import DataError
-from fedwinnow.experiment.report import numbers_in_words
-from fedwinnow.experiment.report.curve import curve_of
-from fedwinnow.experiment.report.run_report import report_of
+from fedwinnow.experiment.report import templates
+from fedwinnow.experiment.report.run_report import curve_of, report_of
 from fedwinnow.testing import toy_data
 from run_folders import write_run
 
@@ -84,10 +83,10 @@ def test_it_says_what_was_run_what_it_gave_and_what_left(plain_run: Path) -> Non
     text = page_of(plain_run).text
     summary = json.loads((plain_run / "summary.json").read_text())
     assert "McMahan" in text
-    assert numbers_in_words.percent(summary["last10"]["accuracy"]) in text
-    assert numbers_in_words.percent(summary["detection"]["samples"]["precision"]) in text
-    assert numbers_in_words.percent(summary["memorisation"]["memorised"]) in text
-    assert numbers_in_words.LEARNS["client"] in text
+    assert templates.percent(summary["last10"]["accuracy"]) in text
+    assert templates.percent(summary["detection"]["samples"]["precision"]) in text
+    assert templates.percent(summary["memorisation"]["memorised"]) in text
+    assert templates.LEARNS["client"] in text
     assert "batch_size" in text
     assert "CHEATS" not in text
     for number in range(4):
@@ -155,15 +154,15 @@ def test_the_curve_marks_last_best_and_the_mean_of_ten() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (numbers_in_words.percent(0.1234), "12.3 %"),
-        (numbers_in_words.percent(None), "–"),
-        (numbers_in_words.percent(float("nan")), "–"),
-        (numbers_in_words.size(999), "999 bytes"),
-        (numbers_in_words.size(1_500_000), "1.5 MB"),
-        (numbers_in_words.duration(30), "30.0 s"),
-        (numbers_in_words.duration(600), "10.0 min"),
-        (numbers_in_words.duration(7200), "2.0 h"),
-        (numbers_in_words.whole(12345), "12\u202f345"),
+        (templates.percent(0.1234), "12.3 %"),
+        (templates.percent(None), "–"),
+        (templates.percent(float("nan")), "–"),
+        (templates.size(999), "999 bytes"),
+        (templates.size(1_500_000), "1.5 MB"),
+        (templates.duration(30), "30.0 s"),
+        (templates.duration(600), "10.0 min"),
+        (templates.duration(7200), "2.0 h"),
+        (templates.whole(12345), "12\u202f345"),
     ],
 )
 def test_numbers_for_people(text: str, expected: str) -> None:

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from by_hand import identity, one_client
-from fedwinnow.data.dataset import Resident
-from fedwinnow.data.model_input import InputStep
+from fedwinnow.data.dataset import InputStep, Resident
 from fedwinnow.federation import client as module
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.training_settings import Training
@@ -15,7 +14,7 @@ from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Sgd
 from fedwinnow.mathematics.payload import is_finite
 from fedwinnow.models.make_model import make_model
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 
 
 def trained(*, views: str = "none", rows: torch.Tensor | None = None) -> torch.Tensor:

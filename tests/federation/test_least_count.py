@@ -30,10 +30,9 @@ from fedwinnow.federation.host import Answer, Host, Task
 from fedwinnow.federation.least_count import TooFew, whole_passes
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method
-from fedwinnow.mathematics.flips import Flips
 from fedwinnow.methods.feddiv import FedDiv
 from fedwinnow.methods.find import find_method
-from fedwinnow.methods.winnow import TOLD, Winnow
+from fedwinnow.methods.winnow import TOLD, Confusions, Winnow
 from fedwinnow.scene.scene import Scene
 from fedwinnow.testing import toy_data
 from stages import TINY, ready, run
@@ -132,7 +131,7 @@ def conversation_with(folder: Path, method: str, data: Dataset, least: int, clie
     if method.startswith("fednoro"):
         questions = [("measure", sent), ("measure", other)]
     else:
-        shared = {"filter": host.method.filter_of({"filter": Flips.start(3).flat}).flat}
+        shared = {"filter": host.method.filter_of({"filter": Confusions.start(3).flat}).flat}
         if "filter" in method:
             shared = {"filter": torch.tensor([0.2, 0.8, 0.05], dtype=torch.float64)}
         questions = [
@@ -182,7 +181,7 @@ def test_columns_of_winnows_counts_are_the_expected_wrong_labels_of_each_class()
     client, method = one_client(np.eye(2)[[0, 0, 1, 1, 0]], [0, 0, 1, 1, 1]), Winnow()
     client.state["mean"] = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.2, 0.8], [0.1, 0.9], [0.9, 0.1]])
     for _ in range(20):
-        told = method.expect(client, {"filter": Flips.start(2).flat})["statistics"]
+        told = method.expect(client, {"filter": Confusions.start(2).flat})["statistics"]
     # r_kc = (the site's expected wrong labels of c + κ r_k) / (n_kc + κ), and r_k is their sum over all n
     counts, rates = torch.tensor([2.0, 3.0], dtype=torch.float64), client.state["rates"]
     assert torch.allclose(told.sum(0), rates * (counts + 5) - 5 * told.sum() / 5, atol=1e-6)
@@ -204,7 +203,7 @@ def test_the_server_can_read_off_how_many_labels_of_each_class_are_wrong(tmp_pat
 def test_a_class_of_one_sample_sends_that_samples_own_answer():
     client, method = one_client(np.eye(3)[[0, 1]], [0, 1], classes=3), Winnow(sharpen=1.0)
     client.state["mean"] = torch.tensor([[0.8, 0.1, 0.1], [0.6, 0.1, 0.3]])
-    told = method.expect(client, {"filter": Flips.start(3).flat})["statistics"]
+    told = method.expect(client, {"filter": Confusions.start(3).flat})["statistics"]
     column = told[:, 1] / told[:, 1].sum()  # all that is said about class 1
     answer = torch.tensor([0.6, 0.0, 0.3], dtype=torch.float64) / 0.9
     assert torch.allclose(column, answer, atol=1e-6)
@@ -216,7 +215,7 @@ def test_a_class_of_one_sample_sends_that_samples_own_answer():
 
 def test_winnow_keeps_what_it_tells_apart_from_what_it_uses(tmp_path):
     host = host_of(tmp_path, "winnow", small_data(), LEAST)
-    sent = host.model.payload() | {"filter": Flips.start(3).flat}
+    sent = host.model.payload() | {"filter": Confusions.start(3).flat}
     for client, small in ((0, False), (1, True)):
         answer = host.answer(Task(client, "train", 2, 0, sent))
         kept = host.memory.read(answer.memory)
@@ -289,12 +288,12 @@ def test_a_component_of_feddivs_mixture_that_holds_too_few_is_not_sent(tmp_path)
     client = one_client(np.array([[3.0, 0.0]] * 20 + [[-3.0, 0.0]] * 3), [0] * 23)
     client.model.load(identity())
     flat = torch.full((6,), torch.nan, dtype=torch.float64)
-    found = FedDiv().update_state(client, client.given, flat)["mixture"]
+    found = FedDiv().local_filter(client, client.predict(), flat)["mixture"]
     assert float(found[4:].min()) * 23 == pytest.approx(3, abs=0.5)
     client.least_count = LEAST
-    assert not FedDiv().update_state(client, client.given, flat)["mixture"].any()
+    assert not FedDiv().local_filter(client, client.predict(), flat)["mixture"].any()
     client.least_count = 2
-    assert torch.equal(FedDiv().update_state(client, client.given, flat)["mixture"], found)
+    assert torch.equal(FedDiv().local_filter(client, client.predict(), flat)["mixture"], found)
 
 
 def test_feddivs_server_leaves_out_who_has_no_mixture(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 
 from fedwinnow import catalogue
 from fedwinnow.errors import RunError, UsageError
-from fedwinnow.mathematics.weighted_mean import PIECE, middle_mean
+from fedwinnow.mathematics.aggregators import PIECE, middle_mean
 
 RULES = sorted(catalogue.entries("aggregators"))
 PATIENT = settings(max_examples=40, deadline=None)

@@ -9,7 +9,7 @@ from by_hand import identity, one_client
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.proximal import distance_to
 from fedwinnow.models.make_model import make_model
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 
 
 @pytest.mark.parametrize(("squared", "value", "slope"), [(True, 25.0, [6.0, 8.0]), (False, 5.0, [0.6, 0.8])])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from fedwinnow.errors import RunError
-from fedwinnow.mathematics.weighted_mean import WeightedMean
+from fedwinnow.mathematics.aggregators import WeightedMean
 
 
 def mean_of(values: list[torch.Tensor], weights: list[float]) -> torch.Tensor:

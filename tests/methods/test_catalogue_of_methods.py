@@ -134,6 +134,17 @@ def test_installed_methods_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         catalogue.entries.cache_clear()
 
 
+@pytest.mark.parametrize("name", ["feddiv", "fednoro", "fedcorr"])
+def test_a_copy_of_one_of_our_files_is_a_method_of_ones_own(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the file has a class for the paper and one that builds on it."""
+    original, copy = Path(catalogue.__file__).parent / "methods" / f"{name}.py", tmp_path / "mine.py"
+    copy.write_text(original.read_text(encoding="utf-8"), encoding="utf-8")
+    assert find_method(f"{copy}:preset=code").values() == find_method(f"{name}:preset=code").values()
+    assert name in shown(capsys, str(copy))
+
+
 def test_a_part_that_is_no_method_is_told_apart() -> None:
     with pytest.raises(UsageError, match="sgd was given as the method, but is a Sgd; allowed: a method, by name"):
         find_method(Sgd())

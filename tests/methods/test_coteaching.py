@@ -15,7 +15,7 @@ from fedwinnow.errors import UsageError
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.methods.coteaching import CoTeaching
 from fedwinnow.models.make_model import make_model
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 from fedwinnow.testing import MethodTester, toy_data
 from stages import run
 

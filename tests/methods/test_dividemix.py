@@ -12,8 +12,8 @@ from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.two_gaussians import fit_two_gaussians
 from fedwinnow.methods.dividemix import DivideMix, one_step_each
 from fedwinnow.models.make_model import make_model
-from fedwinnow.models.shape import Shape
-from fedwinnow.steps.sample_losses import sample_losses
+from fedwinnow.models.model import Shape
+from fedwinnow.steps.site_labels import sample_losses
 from fedwinnow.testing import MethodTester
 
 

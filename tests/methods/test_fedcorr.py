@@ -11,7 +11,7 @@ from by_hand import conversation, identity, one_client, one_server
 from fedwinnow.errors import UsageError
 from fedwinnow.mathematics.intrinsic_dimension import local_intrinsic_dimensionality
 from fedwinnow.methods.fedcorr import FedCorr
-from fedwinnow.steps.sample_losses import sample_losses
+from fedwinnow.steps.site_labels import sample_losses
 from fedwinnow.testing import MethodTester, toy_data
 
 

@@ -12,7 +12,7 @@ from by_hand import conversation, identity, one_client, one_server
 from fedwinnow.mathematics.two_gaussians import TwoGaussians
 from fedwinnow.methods.feddiv import MIDDLE, FedDiv
 from fedwinnow.methods.find import find_method
-from fedwinnow.steps.sample_losses import sample_losses
+from fedwinnow.steps.site_labels import sample_losses
 from fedwinnow.testing import MethodTester
 
 
@@ -38,6 +38,13 @@ def client_and_guess(**more):
     client = one_client(ROWS, LABELS, **more)
     client.model.load(identity())
     return client, torch.tensor(ROWS)
+
+
+def update_state(method, client, flat):
+    """What a client does after its last epoch; the mixture is what it sends."""
+    predicted = method.predicted(client)
+    method.update_bias(client, predicted)
+    return method.local_filter(client, predicted, flat)
 
 
 # --- the filter -----------------------------------------------------------------------------------------------------
@@ -83,7 +90,7 @@ def test_the_double_softmax_is_in_a_band_of_width_one():
 def test_algorithm_2_starts_at_the_filter_that_was_sent():
     client, _ = client_and_guess()
     one_step = FedDiv(em_steps=1, em_tolerance=0.0)
-    mixture = one_step.update_state(client, client.given, FILTER)["mixture"]
+    mixture = update_state(one_step, client, FILTER)["mixture"]
     losses = sample_losses(torch.tensor(ROWS), client.given).double()
     clean = one_step.p_clean(torch.tensor(ROWS), client.given, FILTER)  # the E step
     mean = (clean * losses).sum() / clean.sum()  # the M step
@@ -111,15 +118,15 @@ def test_the_local_filter_has_converged():  # Algorithm 2, line 2
 
 def test_the_floor_of_the_variance():
     client, _ = client_and_guess()
-    assert (FedDiv(variance_floor=0.3).update_state(client, client.given, FILTER)["mixture"][2:4] >= 0.3).all()
+    assert (update_state(FedDiv(variance_floor=0.3), client, FILTER)["mixture"][2:4] >= 0.3).all()
 
 
 # --- what is trained on ---------------------------------------------------------------------------------------------
 
 
-def selected(method, client, logits, clean, share=0.5):
-    rows, target, believed = method.selection(client, logits, client.given, clean, share)
-    return rows().flatten().tolist(), target.tolist(), believed.tolist()
+def selected(method, client, logits, clean):
+    rows, target = method.training_set(client, logits, clean)
+    return rows().tolist(), target.tolist(), method.labels(client).tolist()
 
 
 CLEAN = torch.tensor([True, False, False, True])
@@ -155,10 +162,10 @@ def test_a_class_that_was_never_predicted_has_a_bias_all_the_same():
 
 def test_reselection_happens_before_each_epoch():
     client, logits = client_and_guess()
-    rows, _, _ = FedDiv().selection(client, logits, client.given, CLEAN, 0.5)
-    assert rows().flatten().tolist() == [0, 1, 3]
+    rows, _ = FedDiv().training_set(client, logits, CLEAN)
+    assert rows().tolist() == [0, 1, 3]
     client.model.load({"weights": torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 0.3])})
-    assert rows().flatten().tolist() == [3]
+    assert rows().tolist() == [3]
 
 
 @pytest.mark.parametrize("views", [False, True])
@@ -180,7 +187,7 @@ def trained_on(method, client, logits, clean):
         return original(client, rows, x, y, got)
 
     object.__setattr__(method, "objective", spy)
-    method.fit_selected(client, identity(), logits, client.given, clean)
+    method.fit_selected(client, identity(), logits, clean)
     return seen
 
 
@@ -210,7 +217,7 @@ def test_momentum_is_kept_over_the_epochs_of_a_session():
     # one sample, logits 0, rate 0.1: the bias moves by 0.05, then by momentum and the next slope
     client = one_client([[0.0, 0.0]], [0], momentum=0.5, epochs=2)
     client.model.load({"weights": torch.zeros(6)})
-    FedDiv(eta=0.0).fit_selected(client, {}, torch.zeros(1, 2), client.given, torch.ones(1, dtype=torch.bool))
+    FedDiv(eta=0.0).fit_selected(client, {}, torch.zeros(1, 2), torch.ones(1, dtype=torch.bool))
     second = torch.tensor([0.05, -0.05]).softmax(0)[1].item()
     assert client.model.weights[4].item() == pytest.approx(0.05 + 0.1 * (0.25 + second))
 
@@ -256,7 +263,7 @@ def test_the_unmixed_pass_costs_a_forward_pass_and_moves_no_weight():
 def test_the_class_bias_eq_12():
     client, logits = client_and_guess()
     client.state["bias"] = torch.tensor([0.9, 0.1], dtype=torch.float64)
-    FedDiv().update_state(client, client.given, NO_FILTER)
+    update_state(FedDiv(), client, NO_FILTER)
     mean = logits.softmax(1).double().mean(0)
     assert client.state["bias"].tolist() == pytest.approx((0.2 * torch.tensor([0.9, 0.1]) + 0.8 * mean).tolist())
     assert "debiased" not in client.state
@@ -266,12 +273,12 @@ def test_in_the_code_only_the_sure_enter_the_bias_and_sure_means_debiased():
     client, logits = client_and_guess()
     method = FedDiv(bias_confidence=0.85, momentum=0.5, debias=1.0, reselect_timing="cached")
     client.state["bias"] = torch.tensor([0.5, 0.5], dtype=torch.float64)
-    method.update_state(client, client.given, NO_FILTER)  # C has 0.69
+    update_state(method, client, NO_FILTER)  # C has 0.69
     sure = logits.softmax(1).double()[[0, 1, 3]].mean(0)
     assert client.state["bias"].tolist() == pytest.approx((0.25 + 0.5 * sure).tolist())
     # against a bias of 0.9 for class 0, A and B fall to 0.69 and D rises
     client.state["bias"] = torch.tensor([0.9, 0.1], dtype=torch.float64)
-    method.update_state(client, client.given, NO_FILTER)
+    update_state(method, client, NO_FILTER)
     some = logits.softmax(1).double()[[2, 3]].mean(0)
     assert client.state["bias"].tolist() == pytest.approx((0.5 * torch.tensor([0.9, 0.1]) + 0.5 * some).tolist())
     assert client.state["debiased"].tolist() == [0, 0, 1, 1]
@@ -279,7 +286,7 @@ def test_in_the_code_only_the_sure_enter_the_bias_and_sure_means_debiased():
 
 def test_cached_reselection_from_the_sixth_visit_on():
     method = FedDiv(preset="code")
-    client, logits = client_and_guess()
+    client, logits = client_and_guess(batch_size=1)  # two samples are enough to train
     client.state["debiased"] = torch.tensor([0, 0, 0, 0])  # of the last visit; C and D are now 1
     for visits, expected in ((4, [0, 3]), (5, [0, 1])):
         client.state["visits"] = torch.tensor([visits])
@@ -288,7 +295,7 @@ def test_cached_reselection_from_the_sixth_visit_on():
 
 def test_the_first_visit_caches_nothing_to_disagree_with():
     method = FedDiv(preset="code", reselect_from_visit=1)
-    client, logits = client_and_guess()
+    client, logits = client_and_guess(batch_size=1)
     assert selected(method, client, logits, CLEAN)[0] == [0, 1, 2, 3]  # zeta is 0 in the code
 
 
@@ -300,7 +307,7 @@ def test_visits_are_counted():
 
 
 def test_in_the_code_labels_change_for_good_also_on_early_visits():
-    client, logits = client_and_guess()
+    client, logits = client_and_guess(batch_size=1)
     client.state["debiased"] = torch.tensor([0, 0, 0, 1])  # disagrees about C
     rows, target, believed = selected(FedDiv(preset="code"), client, logits, CLEAN)
     assert (rows, target, believed) == ([0, 3], LABELS, [0, 0, 0, 1])
@@ -364,6 +371,53 @@ def test_a_collapsed_filter_has_no_say_and_is_counted(tmp_path):
     assert merged((3, sound)) == (pytest.approx(sound), 0)
 
 
+# two sites of 10 and 30 samples: shares 1/4 and 3/4
+MIXTURES = torch.tensor([[0.0, 4.0, 1.0, 2.0, 0.5, 0.5], [2.0, 8.0, 3.0, 6.0, 0.9, 0.1]], dtype=torch.float64)
+SIZES = torch.tensor([10.0, 30.0], dtype=torch.float64)
+
+
+def average_mixtures(mixtures, sizes, weighting):
+    return FedDiv(variance_weighting=weighting).federated_filter(mixtures, sizes)
+
+
+@pytest.mark.parametrize(
+    ("weighting", "expected"),
+    [
+        ("linear", [1.5, 7.0, 2.5, 5.0, 0.8, 0.2]),  # eq. (5)
+        ("squared", [1.5, 7.0, 1 / 16 + 27 / 16, 2 / 16 + 54 / 16, 0.8, 0.2]),
+        # mass of the first component: .125 and .675 of .8, of the second .125 and .075 of .2
+        (
+            "moment",
+            [
+                0.675 / 0.8 * 2,
+                (0.125 * 4 + 0.075 * 8) / 0.2,
+                (0.125 * 1 + 0.675 * (3 + 4)) / 0.8 - (0.675 / 0.8 * 2) ** 2,
+                (0.125 * (2 + 16) + 0.075 * (6 + 64)) / 0.2 - 5.5**2,
+                0.8,
+                0.2,
+            ],
+        ),
+    ],
+)
+def test_one_filter_from_those_of_two_sites(weighting, expected):
+    assert average_mixtures(MIXTURES, SIZES, weighting).tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("weighting", ["linear", "moment"])
+def test_the_filter_of_one_site_is_itself(weighting):
+    assert average_mixtures(MIXTURES[:1], SIZES[:1], weighting).tolist() == pytest.approx(MIXTURES[0].tolist())
+
+
+def test_equal_sites_have_a_narrower_variance_with_squared_weights():
+    four = average_mixtures(MIXTURES[:1].repeat(4, 1), torch.ones(4).double(), "squared")
+    assert four[2:4].tolist() == pytest.approx([1 / 4, 2 / 4])
+
+
+def test_a_component_that_nobody_has_gives_numbers():
+    nobody = torch.tensor([[1.0, 1.0, 0.1, 0.1, 1.0, 0.0]], dtype=torch.float64)
+    assert average_mixtures(nobody, SIZES[:1], "moment").isfinite().all()
+
+
 def test_where_all_of_a_degraded_round_collapse_the_filter_stays(tmp_path):
     server, method = one_server(tmp_path, clients=2, rounds=9), FedDiv(passes=0, filter="degraded")
     method.start(server)
@@ -376,7 +430,7 @@ def test_where_all_of_a_degraded_round_collapse_the_filter_stays(tmp_path):
 def test_equal_losses_make_a_collapsed_filter():
     client = one_client([[1.0, 0.0]] * 3, [0, 0, 0])
     client.model.load(identity())
-    mixture = FedDiv().update_state(client, client.given, FILTER)["mixture"]
+    mixture = update_state(FedDiv(), client, FILTER)["mixture"]
     assert bool(TwoGaussians.from_flat(mixture).collapsed)
 
 

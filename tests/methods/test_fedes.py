@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as some
 from rich.console import Console
+from scipy.stats import wasserstein_distance
 from torch import nn
 
 from fedwinnow.api import run
@@ -17,8 +22,17 @@ from fedwinnow.errors import UsageError
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.flat_model import FlatModel
-from fedwinnow.methods.fedes import FedES
-from fedwinnow.steps.criticality import unpacked
+from fedwinnow.methods import fedes
+from fedwinnow.methods.fedes import (
+    FederatedEarlyStopping,
+    FedES,
+    ascending,
+    earth_movers_distance,
+    packed,
+    signed_criticality,
+    unpacked,
+)
+from fedwinnow.methods.find import find_method
 from fedwinnow.testing import MethodTester, toy_data
 
 BEFORE = [1.0, 2.0, 0.5]
@@ -173,6 +187,43 @@ def test_one_client_has_quality_one(tmp_path):
     assert server.notes["quality"] == [1, None, None]
 
 
+# --- criticality and masks -------------------------------------------------------------------------------------------
+
+values = some.lists(some.floats(0, 100, width=32), min_size=1, max_size=40)
+
+
+def test_criticality_is_update_times_weight():
+    before, after = torch.tensor([1.0, 2.0, -3.0, 9.0]), torch.tensor([2.0, 1.0, -3.5, 0.0])
+    everything = torch.tensor([True, True, True])  # the last number is no parameter
+    assert signed_criticality(after, before, everything).tolist() == [1.0, -2.0, 1.5]
+    assert signed_criticality(after, before, torch.tensor([True, False, True])).tolist() == [1.0, 1.5]
+
+
+def test_huge_weights_give_a_number():
+    huge = torch.tensor([1e30])
+    assert signed_criticality(-huge, huge, torch.tensor([True])).isfinite().all()
+
+
+@given(first=values, data=some.data())
+def test_the_distance_is_that_of_scipy(first, data):
+    second = data.draw(some.lists(some.floats(0, 100, width=32), min_size=len(first), max_size=len(first)))
+    ours = earth_movers_distance(ascending(torch.tensor(first)), ascending(torch.tensor(second)))
+    assert ours == pytest.approx(wasserstein_distance(first, second), abs=1e-4)
+
+
+def test_of_large_models_every_so_manieth_parameter_is_taken(monkeypatch):
+    monkeypatch.setattr(fedes, "MOST_POINTS", 4)
+    assert ascending(torch.tensor([9.0, 1, 5, 1, 7, 1, 3, 1])).tolist() == [3, 5, 7, 9]
+
+
+@given(mask=some.lists(some.booleans(), min_size=1, max_size=40))
+def test_a_mask_travels_as_bits(mask):
+    bits = packed(torch.tensor(mask))
+    assert bits.dtype == torch.uint8
+    assert len(bits) == -(-len(mask) // 8)
+    assert unpacked(bits, len(mask)).tolist() == mask
+
+
 # --- whole runs -------------------------------------------------------------------------------------------------------
 
 SMALL: dict[str, Any] = {
@@ -186,7 +237,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-def play(folder, method: str, **changes: Any):
+def play(folder, method: Any, **changes: Any):
     return run(out=folder, **({"data": toy_data(), "method": method} | SMALL | changes))
 
 
@@ -216,6 +267,26 @@ def test_every_reading_runs_and_differs_from_the_default(options, tmp_path):
     assert result.summary["status"] == "finished"
     usual = model_of(play(tmp_path / "usual", "fedes"))
     assert any(not torch.equal(value, usual[name]) for name, value in model_of(result).items())
+
+
+def test_a_copy_of_the_file_is_a_method_of_ones_own(tmp_path):
+    copy = tmp_path / "mine.py"
+    copy.write_text(Path(fedes.__file__).read_text(encoding="utf-8"), encoding="utf-8")
+    assert find_method(f"{copy}:preset=sensible").values() == FedES(preset="sensible").values()
+
+
+@dataclass(frozen=True)
+class PaperAlone(FederatedEarlyStopping):
+    """The class of the paper without the other readings."""
+
+    name: ClassVar[str] = "paper_alone"
+
+
+def test_the_class_of_the_paper_is_the_whole_method_of_the_paper(tmp_path):
+    alone, usual = (play(tmp_path / "a", PaperAlone(s1=1)), play(tmp_path / "b", "fedes:s1=1"))
+    theirs = model_of(usual)
+    assert all(torch.equal(value, theirs[name]) for name, value in model_of(alone).items())
+    assert alone.rounds[1]["quality"] == usual.rounds[1]["quality"]
 
 
 def test_without_a_second_stage_it_is_fedavg_to_the_last_bit(tmp_path):

@@ -14,7 +14,7 @@ from fedwinnow.errors import RunError
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.methods.fedfixer import FedFixer, sieve
 from fedwinnow.models.make_model import make_model
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 from fedwinnow.testing import MethodTester, toy_data
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,8 +14,7 @@ import torch
 from torch import nn
 
 from fedwinnow.api import run
-from fedwinnow.data.dataset import Resident
-from fedwinnow.data.model_input import InputStep
+from fedwinnow.data.dataset import InputStep, Resident
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.server import Server
@@ -22,8 +22,9 @@ from fedwinnow.federation.training_settings import Training
 from fedwinnow.mathematics.distillation import divergence
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Sgd
-from fedwinnow.methods.fedgr import FedGr, Sieved
-from fedwinnow.steps.moving_average import MovingAverage
+from fedwinnow.methods import fedgr
+from fedwinnow.methods.fedgr import CodeMovingAverage, FedGr, GlobalReviser, MovingAverage, Sieved
+from fedwinnow.methods.find import find_method
 from fedwinnow.testing import MethodTester, toy_data
 
 
@@ -170,8 +171,8 @@ def refined_loss(method: FedGr, q: list[float], logits: list[list[float]], given
     """The loss of a batch that is the whole site, predicted with these logits by global and local model alike."""
     client = site(logits, given)
     found, scores = sieved(q), torch.tensor(logits)
-    lesson = method.lesson(client, method.pseudo_labels(client, scores, found), found)
-    return float(method.refined_loss(client, lesson.pseudo, lesson.share, scores, client.given))
+    targets = method.refined_targets(client, method.pseudo_labels(client, scores, found), found)
+    return float(method.refined_loss(client, targets.pseudo, targets.share, scores, client.given))
 
 
 def test_labels_are_refined_sample_by_sample():  # eq. 11, r_k = 2/3 < beta
@@ -283,10 +284,10 @@ def test_whether_this_visit_counts_before_the_teacher_is_revised():
 
 def test_without_refining_only_clean_samples_are_trained_on():
     client, found = site([UNSURE] * 3, [1] * 3), sieved([0.9, 0.1, 0.8])
-    lesson = FedGr(refine=False).lesson(client, torch.tensor([-1, 0, -1]), found)
-    assert lesson.rows is not None
-    assert lesson.rows.tolist() == [0, 2]
-    assert lesson.share.tolist() == [1, 1, 1]
+    targets = FedGr(refine=False).refined_targets(client, torch.tensor([-1, 0, -1]), found)
+    assert targets.rows is not None
+    assert targets.rows.tolist() == [0, 2]
+    assert targets.share.tolist() == [1, 1, 1]
 
 
 # --- teacher and anchor ---------------------------------------------------------------------------------------------
@@ -303,10 +304,10 @@ def test_the_teacher_is_revised_and_follows():  # eq. 12
 
 
 def test_the_code_makes_every_update_twice_and_starts_with_copies():
-    twice = MovingAverage(linear(), torch.zeros(4), repeats=2)
+    twice = CodeMovingAverage(linear(), torch.zeros(4), repeats=2)
     twice.follow(torch.ones(4), 0.99)
     assert twice.weights.tolist() == pytest.approx([1 - 0.99**2] * 4)
-    rising = MovingAverage(linear(), torch.zeros(4), rising=True)
+    rising = CodeMovingAverage(linear(), torch.zeros(4), rising=True)
     rising.follow(torch.full((4,), 8.0), 0.99)  # keeps 0
     rising.follow(torch.full((4,), 4.0), 0.99)  # keeps 1/2
     assert rising.weights.tolist() == pytest.approx([6.0] * 4)
@@ -358,22 +359,22 @@ def test_the_loss_is_the_sum_of_its_terms(terms):  # eq. 4
     rows = [SURE, [0.0, 1.0]]
     client = site(rows, [0, 1])
     method = FedGr(lambda_b=2.0, lambda_r=3.0)
-    lesson = method.lesson(client, torch.tensor([0, 1]), sieved([1.0, 1.0]))
+    targets = method.refined_targets(client, torch.tensor([0, 1]), sieved([1.0, 1.0]))
     x, every = torch.tensor(rows), torch.arange(2)
     expected = (cross_entropy(3) + cross_entropy(1)) / 2
     if terms == "b":
-        lesson.teacher = torch.zeros(2, 2)
+        targets.teacher = torch.zeros(2, 2)
         expected += 2 * float(divergence(torch.zeros(2, 2), x, 0.5))  # logits are the input itself
     if terms == "r":
-        lesson.anchor = torch.ones(2, 2)
+        targets.anchor = torch.ones(2, 2)
         expected += 3 * float(divergence(torch.ones(2, 2), x, 0.5))  # so are the features
-    assert float(method.loss_of(client, lesson, every, x, client.given).detach()) == pytest.approx(expected)
+    assert float(method.loss_of(client, targets, every, x, client.given).detach()) == pytest.approx(expected)
 
 
 # --- whole runs -----------------------------------------------------------------------------------------------------
 
 
-def play(folder: Path, method: str, **changes: Any) -> Any:
+def play(folder: Path, method: Any, **changes: Any) -> Any:
     settings: dict[str, Any] = {
         "data": toy_data(),
         "clients": 6,
@@ -433,6 +434,27 @@ def test_a_frozen_sieve_asks_for_no_losses_after_the_warm_up(tmp_path):
 )
 def test_every_variant_plays(tmp_path, options):
     assert play(tmp_path, f"fedgr:warm_up=2,{options}").summary["status"] == "finished"
+
+
+def test_a_copy_of_the_file_is_a_method_of_ones_own(tmp_path):
+    copy = tmp_path / "mine.py"
+    copy.write_text(Path(fedgr.__file__).read_text(encoding="utf-8"), encoding="utf-8")
+    assert find_method(f"{copy}:preset=code").values() == FedGr(preset="code").values()
+
+
+@dataclass(frozen=True)
+class PaperAlone(GlobalReviser):
+    """The class of the paper without the variants."""
+
+    name: ClassVar[str] = "paper_alone"
+
+
+def test_the_class_of_the_paper_is_the_whole_method_of_the_paper(tmp_path):
+    alone, usual = (
+        play(tmp_path / name, method, rounds=6).folder / "state.safetensors"
+        for name, method in {"a": PaperAlone(warm_up=2, confidence=0.4), "b": "fedgr:warm_up=2,confidence=0.4"}.items()
+    )
+    assert alone.read_bytes() == usual.read_bytes()
 
 
 def test_variants_differ(tmp_path):

@@ -17,7 +17,7 @@ from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.gaussian_mixture import fit_mixtures
 from fedwinnow.mathematics.noisy_clients import prepared
-from fedwinnow.methods.fednoro import CLEAN, NOISY, UNKNOWN, FedNoRo
+from fedwinnow.methods.fednoro import CLEAN, NOISY, UNKNOWN, FedNoRo, nearness
 from fedwinnow.testing import MethodTester, toy_data
 
 
@@ -74,6 +74,20 @@ def test_distance_aware_aggregation():
     assert server.weights["weights"].tolist() == pytest.approx(expected)  # eq. (7)
 
 
+def test_distances_of_models_by_hand():
+    # Slots: weight (1 x 2), bias (1); then the scale and shift of the normalisation, its running mean and variance.
+    model = FlatModel(nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1)))
+    first, second = torch.zeros(7), torch.tensor([3.0, 4.0, 12.0, 0.0, 0.0, 2.0, 5.0])
+    # sqrt(9 + 16 + 144): statistics do not count
+    assert float(FedNoRo().model_distance(first, second, model)) == 13.0
+    assert float(FedNoRo(distance="per_tensor").model_distance(first, second, model)) == 5 + 12 + 0 + 0 + 2 + 5
+
+
+def test_nearness_by_hand():
+    assert nearness(torch.tensor([0.0, 1.0, 2.0])).tolist() == pytest.approx([1.0, math.exp(-0.5), math.exp(-1)])
+    assert nearness(torch.zeros(3)).tolist() == [1.0, 1.0, 1.0]
+
+
 @pytest.mark.parametrize("role", [NOISY, CLEAN], ids=["nobody is clean", "everybody is clean"])
 def test_without_a_distance_the_mean_is_by_size(role):
     server = a_server(round=50)
@@ -111,7 +125,7 @@ def measured(rows: dict[int, list[float | None]]) -> Any:
 def test_clients_are_split_by_their_rows_and_the_silent_one_is_noisy():
     server = a_server(clients=6, round=10)
     rows: dict[int, list[float | None]] = {0: [0.1, None], 1: [0.12, 0.3], 2: [0.1, 0.32], 3: [2.0, 2.2], 4: [2.1, 2.3]}
-    FedNoRo().split_clients(server, measured(rows), decide=True)
+    FedNoRo().split_clients(server, measured(rows))
     assert server.state["role"].tolist() == [CLEAN, CLEAN, CLEAN, NOISY, NOISY, NOISY]
     assert server.notes["noisy_clients"] == [3, 4]
     assert server.notes["indicator"][0] == [0.1, None]
@@ -133,27 +147,25 @@ def test_it_splits_as_one_mixture_of_the_runs_seed_does(seed):
     table[12:] += 0.2 + 3.0 * torch.rand(8, 1, generator=generator) * torch.rand(8, 6, generator=generator)
     server = a_server(clients=20, round=10)
     server.seed = seed
-    FedNoRo().split_clients(server, measured(dict(enumerate(table.tolist()))), decide=True)
+    FedNoRo().split_clients(server, measured(dict(enumerate(table.tolist()))))
     points = prepared(table, torch.ones(20, 6, dtype=torch.bool), normalise=True)
     expected = fit_mixtures(points, 1, seed, covariance="full").larger("norm")[0]
     assert server.state["role"].tolist() == torch.where(expected, NOISY, CLEAN).tolist()
     assert server.notes["agreement"] == 1.0
-    FedNoRo(detect="careful").split_clients(server, measured(dict(enumerate(table.tolist()))), decide=True)
+    FedNoRo(detect="careful").split_clients(server, measured(dict(enumerate(table.tolist()))))
     assert server.state["role"].tolist() == [CLEAN] * 12 + [NOISY] * 8
 
 
 def test_a_measurement_for_a_study_decides_nothing():
     server = a_server(clients=4, round=5)
-    FedNoRo().split_clients(server, measured({0: [0.1], 1: [0.2], 2: [5.0], 3: [5.1]}), decide=False)
+    FedNoRo().noisy_clients(server, measured({0: [0.1], 1: [0.2], 2: [5.0], 3: [5.1]}))
     assert server.state["role"].tolist() == [UNKNOWN] * 4
     assert server.notes["noisy_clients"] == [2, 3]
 
 
 def test_equal_rows_leave_everybody_clean():
     server = a_server(clients=3, round=10)
-    FedNoRo(preset="code").split_clients(
-        server, measured({0: [0.5, None], 1: [0.5, None], 2: [0.5, None]}), decide=True
-    )
+    FedNoRo(preset="code").split_clients(server, measured({0: [0.5, None], 1: [0.5, None], 2: [0.5, None]}))
     assert server.state["role"].tolist() == [CLEAN] * 3
 
 

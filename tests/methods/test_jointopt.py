@@ -10,7 +10,7 @@ import torch
 
 from by_hand import conversation, identity, one_client, one_server
 from fedwinnow.methods.jointopt import JointOpt
-from fedwinnow.steps.sample_history import History
+from fedwinnow.steps.site_labels import History
 from fedwinnow.testing import MethodTester
 
 

@@ -11,8 +11,8 @@ import torch
 from by_hand import identity, one_client, one_server
 from fedwinnow.api import run
 from fedwinnow.federation.client import Client
-from fedwinnow.methods.rofl import Lesson, RobustFl
-from fedwinnow.steps.relabel import NOTHING
+from fedwinnow.methods.rofl import CentroidGuide, RobustFl, class_means, likeness, nearest
+from fedwinnow.steps.site_labels import NOTHING
 from fedwinnow.testing import MethodTester, toy_data
 
 
@@ -88,9 +88,9 @@ def loss_in_round(number, method, centroids=CENTROIDS):
     client = one_client(ROWS, LABELS)
     client.round = number
     client.model.load(identity())
-    lesson = method.lesson(client, centroids)
-    loss = method.loss_of(client, lesson, torch.arange(5), torch.tensor(ROWS), torch.tensor(LABELS))
-    return loss.item(), lesson
+    guide = method.guide(client, centroids)
+    loss = method.loss_of(client, guide, torch.arange(5), torch.tensor(ROWS), torch.tensor(LABELS))
+    return loss.item(), guide
 
 
 def cross_entropy(margin):
@@ -104,13 +104,13 @@ def entropy(margin):
 
 def test_the_loss_by_hand():
     # Of five samples one is left out; the nearest centroid denies the fourth label, so it gets the model's guess: 1.
-    loss, lesson = loss_in_round(6, RobustFl())
+    loss, guide = loss_in_round(6, RobustFl())
     of_labels = (2 * cross_entropy(2) + cross_entropy(1.5) + cross_entropy(1)) / 4
     of_centroids = (1 + 1 + 0.25 + 0) / 4 / 2  # over samples and features
     of_entropy = (2 * entropy(2) + entropy(1.5) + entropy(1)) / 4
     assert loss == pytest.approx(of_labels + 1.0 * of_centroids + 0.8 * of_entropy, rel=1e-5)
-    assert lesson.kept.tolist() == [True, True, True, False, False]
-    assert lesson.replaced.tolist() == [NOTHING, NOTHING, NOTHING, 1, NOTHING]
+    assert guide.kept.tolist() == [True, True, True, False, False]
+    assert guide.replaced.tolist() == [NOTHING, NOTHING, NOTHING, 1, NOTHING]
     without, _ = loss_in_round(6, RobustFl(lambda_cen=0.5, lambda_e=0.0, centroid_loss="sum"))
     assert without == pytest.approx(of_labels + 0.5 * 2.25, rel=1e-5)
     distance, _ = loss_in_round(6, RobustFl(lambda_e=0.0, centroid_loss="distance"))
@@ -120,10 +120,10 @@ def test_the_loss_by_hand():
 
 
 def test_the_first_round_leaves_nothing_out_and_trusts_every_label():
-    loss, lesson = loss_in_round(1, RobustFl(given_rounds=4, lambda_e=0.0))
+    loss, guide = loss_in_round(1, RobustFl(given_rounds=4, lambda_e=0.0))
     of_labels = (2 * cross_entropy(2) + cross_entropy(1.5) + cross_entropy(-1) + cross_entropy(-3)) / 5
     assert loss == pytest.approx(of_labels + 1 / 4 * 2.25 / 10, rel=1e-5)  # lambda_cen has a quarter of its weight
-    assert lesson.kept.tolist() == [True, True, True, False, False]
+    assert guide.kept.tolist() == [True, True, True, False, False]
 
 
 def test_the_share_that_is_left_out_grows():
@@ -139,23 +139,23 @@ def test_the_share_that_is_left_out_grows():
 
 
 def test_a_share_of_everything_leaves_one_sample():
-    _, lesson = loss_in_round(9, RobustFl(forget=1.0))
-    assert int(lesson.kept.sum()) == 1
+    _, guide = loss_in_round(9, RobustFl(forget=1.0))
+    assert int(guide.kept.sum()) == 1
 
 
 def test_centroids_follow_a_batch():
-    lesson = Lesson(torch.tensor([[1.0, 0.0], [0.0, 2.0]]), *[torch.zeros(0)] * 3)
-    lesson.follow(torch.tensor([[1.0, 1.0], [0.0, 0.0]]))  # cosine sqrt(1/2), and a class that is not in the batch
-    assert lesson.centroids.flatten().tolist() == pytest.approx([1, 0.5, 0, 2])
+    guide = CentroidGuide(torch.tensor([[1.0, 0.0], [0.0, 2.0]]), *[torch.zeros(0)] * 3)
+    guide.follow(torch.tensor([[1.0, 1.0], [0.0, 0.0]]))  # cosine sqrt(1/2), and a class that is not in the batch
+    assert guide.centroids.flatten().tolist() == pytest.approx([1, 0.5, 0, 2])
 
 
 def test_before_there_are_centroids_the_own_class_means_are_taken():
     client = one_client(ROWS, LABELS)
     client.model.load(identity())
-    own = RobustFl().lesson(client, {"centroids": torch.zeros(2, 0)}).centroids
+    own = RobustFl().guide(client, {"centroids": torch.zeros(2, 0)}).centroids
     assert own.flatten().tolist() == pytest.approx([3.5 / 3, 1 / 3, 1.5, 1.0])
     shared = {"centroids": torch.tensor([[0.0, 0.0], [7.0, 7.0]])}  # nobody has sent the first class yet
-    assert RobustFl().lesson(client, shared).centroids.flatten().tolist() == pytest.approx([3.5 / 3, 1 / 3, 7, 7])
+    assert RobustFl().guide(client, shared).centroids.flatten().tolist() == pytest.approx([3.5 / 3, 1 / 3, 7, 7])
 
 
 def test_the_gradient_of_the_centroid_term_reaches_the_features():
@@ -197,3 +197,24 @@ def test_centroids_follow_features_of_half_precision(monkeypatch):
     client = one_client([[1.0, 0.0], [0.0, 1.0]], [0, 1], model="mlp")
     reply = RobustFl().train(client, client.model.payload() | {"centroids": torch.zeros(2, 0)})
     assert reply["centroids"].dtype == torch.float32
+
+
+# --- centroids --------------------------------------------------------------------------------------------------------
+
+
+def test_means_per_class_and_zeros_for_a_class_that_is_absent():
+    features = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0]])
+    assert class_means(features, torch.tensor([0, 0, 2]), 3).tolist() == [[2, 0], [0, 0], [0, 2]]
+
+
+def test_the_nearest_is_that_of_the_largest_cosine_and_never_an_unseen_class():
+    centroids = torch.tensor([[0.0, 0.0], [10.0, 0.0], [1.0, 1.0]])
+    features = torch.tensor([[3.0, 1.0], [3.0, 2.0], [-1.0, -1.0]])
+    # cosines with the second and third: .949 and .894; .832 and .981; -.707 and -1
+    assert nearest(centroids, features).tolist() == [1, 2, 1]
+
+
+def test_likeness_is_a_cosine_and_a_new_class_is_welcome():
+    before = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    now = torch.tensor([[2.0, 2.0], [0.0, 0.0], [3.0, 4.0], [0.0, 0.0]])
+    assert likeness(before, now).tolist() == pytest.approx([0.5**0.5, 0, 1, 0])

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from by_hand import conversation, identity, one_client, one_server
 from fedwinnow.methods.selfie import Selfie
-from fedwinnow.steps.relabel import NOTHING
+from fedwinnow.steps.site_labels import NOTHING
 from fedwinnow.testing import MethodTester
 
 

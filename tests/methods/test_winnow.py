@@ -7,12 +7,20 @@ from typing import ClassVar
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from by_hand import conversation, identity, one_client, one_server
 from fedwinnow.api import run
 from fedwinnow.errors import UsageError
-from fedwinnow.mathematics.flips import Flips
-from fedwinnow.methods.winnow import Winnow
+from fedwinnow.methods.winnow import (
+    Confusions,
+    SharedMixture,
+    Winnow,
+    posterior,
+    rates_by_class,
+    within_quota,
+)
 from fedwinnow.testing import MethodTester, comparable, toy_data
 
 
@@ -30,7 +38,7 @@ class TestWinnowWithEverythingElse(MethodTester):
 
 ROWS = [[2.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, 1.0], [2.0, 0.0]]
 LABELS = [0, 0, 1, 1, 1]  # the last one is wrong
-FILTER = {"filter": Flips.start(2).flat}
+FILTER = {"filter": Confusions.start(2).flat}
 
 
 def sent(scale=1.0):
@@ -76,7 +84,7 @@ def test_or_only_the_last_visit_counts():
 def test_one_step_of_em_at_a_site_by_hand():
     client, method = one_client([[2.0, 0.0], [0.0, 2.0]], [0, 0]), Winnow(sharpen=2.0)
     client.state |= {"mean": torch.tensor([[0.8, 0.2], [0.2, 0.8]]), "rates": torch.tensor([0.25, 0.5]).double()}
-    found = method.expect(client, {"filter": Flips.start(2).flat})["statistics"]
+    found = method.expect(client, {"filter": Confusions.start(2).flat})["statistics"]
     # squared and normalised: 16/17 and 1/17; with two classes a wrong 0 can only be a 1; weights 3 to 1
     first, second = 1 / (1 + 3 * 16), 16 / (16 + 3)
     assert found.tolist() == [[0.0, 0.0], [pytest.approx(first + second, rel=1e-5), 0.0]]
@@ -238,3 +246,234 @@ def test_cost(tmp_path):
     assert second["forward_samples"] == (epochs + 1) * samples - left_out
     assert second["bytes_down"] == down + steps * clients * table
     assert second["bytes_up"] == up + steps * clients * table
+
+
+# --- which class is mistaken for which: the steps by hand, and equal to EM on everything pooled -----------------------
+
+TABLE = torch.tensor([[0.0, 0.75, 0.25], [0.5, 0.0, 0.5], [1.0, 0.0, 0.0]]).double()
+ANSWERS = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6]]).double()
+GIVEN = torch.tensor([1, 0])
+
+
+def test_at_first_any_other_class_is_as_likely():
+    assert Confusions.start(3).flat.tolist() == [[0, 0.5, 0.5], [0.5, 0, 0.5], [0.5, 0.5, 0]]
+
+
+def test_the_evidence_by_hand():
+    # first: 0.6 * 0.75 + 0.1 * 0 against 0.3; second: 0.2 * 0.5 + 0.6 * 1 against 0.2
+    expected = [math.log(0.45 / 0.3), math.log(0.7 / 0.2)]
+    assert Confusions(TABLE).log_ratio(ANSWERS, GIVEN).tolist() == pytest.approx(expected)
+
+
+def test_expected_counts_by_hand():
+    found = Confusions(TABLE).statistics(ANSWERS, GIVEN, torch.tensor([0.5, 0.7]).double())
+    # the first label can only have been 0; the second was 1 or 2 as 0.1 to 0.6
+    assert found.tolist() == [
+        pytest.approx([0.0, 0.5, 0.0]),
+        pytest.approx([0.1, 0.0, 0.0]),
+        pytest.approx([0.6, 0.0, 0.0]),
+    ]
+
+
+def test_the_m_step_of_confusions_by_hand():
+    counts = torch.tensor([[9.0, 3.0, 1.0], [0.0, 9.0, 0.0], [0.0, 2.0, 9.0]])
+    # one is added to each; the diagonal is no confusion
+    assert Confusions.start(3).maximised(counts).flat.tolist() == [
+        pytest.approx([0.0, 4 / 6, 2 / 6]),
+        pytest.approx([0.5, 0.0, 0.5]),
+        pytest.approx([1 / 4, 3 / 4, 0.0]),
+    ]
+
+
+def test_certain_answers_and_a_single_class_give_numbers():
+    sure = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double()
+    assert Confusions.start(2).log_ratio(sure, torch.tensor([0, 0])).isfinite().all()
+    alone = Confusions.start(1)
+    assert alone.statistics(torch.ones(2, 1).double(), torch.tensor([0, 0]), torch.zeros(2).double()).tolist() == [[0]]
+
+
+def pooled_confusions(answers, labels, site, sites, classes, steps):
+    """EM on everything in one place, sample by sample; no code is shared with the method's."""
+    table = [[0.0 if t == c else 1 / (classes - 1) for c in range(classes)] for t in range(classes)]
+    rates = [[0.5] * classes for _ in range(sites)]
+    for _ in range(steps):
+        counts = [[0.0] * classes for _ in range(classes)]
+        wrongs = [[[] for _ in range(classes)] for _ in range(sites)]
+        for p, c, k in zip(answers, labels, site, strict=True):
+            wrong = sum(p[t] * table[t][c] for t in range(classes)) * rates[k][c]
+            right = p[c] * (1 - rates[k][c])
+            wrongs[k][c].append(wrong / (wrong + right))
+            for t in range(classes):
+                counts[t][c] += p[t] * table[t][c] * rates[k][c] / (wrong + right)
+        for k, of_site in enumerate(wrongs):
+            together = [value for of_class in of_site for value in of_class]
+            overall = sum(together) / len(together)
+            rates[k] = [(sum(values) + 2 * overall) / (len(values) + 2) for values in of_site]
+        rows = [[0.0 if t == c else counts[t][c] + 1 for c in range(classes)] for t in range(classes)]
+        table = [[value / sum(row) for value in row] for row in rows]
+    return table, rates
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), sites=st.integers(1, 4), steps=st.integers(1, 6))
+def test_sums_from_the_sites_give_em_on_everything_pooled(seed, sites, steps):
+    luck, classes = torch.Generator().manual_seed(seed), 3
+    lengths = torch.randint(3, 15, (sites,), generator=luck).tolist()
+    answers = [torch.rand(length, classes, generator=luck).double().softmax(1) for length in lengths]
+    labels = [torch.randint(0, classes, (length,), generator=luck) for length in lengths]
+    confusions, rates = Confusions.start(classes), [torch.full((classes,), 0.5).double() for _ in range(sites)]
+    for _ in range(steps):
+        total = torch.zeros(classes, classes).double()
+        for k in range(sites):  # at a site
+            p_wrong = posterior(confusions.log_ratio(answers[k], labels[k]), labels[k], rates[k])
+            rates[k] = rates_by_class(p_wrong, labels[k], classes, shrinkage=2.0)
+            total += confusions.statistics(answers[k], labels[k], p_wrong)
+        confusions = confusions.maximised(total)  # at the server
+    place = [k for k, length in enumerate(lengths) for _ in range(length)]
+    table, expected = pooled_confusions(
+        torch.cat(answers).tolist(), torch.cat(labels).tolist(), place, sites, classes, steps
+    )
+    assert confusions.flat.flatten().tolist() == pytest.approx([value for row in table for value in row], rel=1e-6)
+    assert torch.stack(rates).flatten().tolist() == pytest.approx([v for row in expected for v in row], rel=1e-6)
+
+
+# --- a site's rates and what they leave of each class -----------------------------------------------------------------
+
+
+def test_the_e_step_by_hand():
+    # class 0: weights 3 to 1, evidence e^0.6 to 1; class 1: even weights, no evidence
+    found = posterior(torch.tensor([0.6, 0.0]), torch.tensor([0, 1]), torch.tensor([0.25, 0.5]))
+    odds = math.exp(0.6) / 3
+    assert found.tolist() == pytest.approx([odds / (1 + odds), 0.5], rel=1e-6)
+
+
+def test_rates_by_hand():
+    # the site: 2.2 of 4 are wrong; class 0: (0.2 + 2 * 0.55) / (2 + 2); class 1: (2 + 2 * 0.55) / 4; class 2: 0.55
+    found = rates_by_class(torch.tensor([0.2, 0.0, 1.0, 1.0]), torch.tensor([0, 0, 1, 1]), 3, shrinkage=2.0)
+    assert found.tolist() == pytest.approx([0.325, 0.775, 0.55], rel=1e-6)
+
+
+def test_shrinkage_goes_from_each_class_by_itself_to_one_rate():
+    p_wrong, labels = torch.tensor([0.2, 0.0, 1.0, 0.6]), torch.tensor([0, 0, 1, 1])
+    assert rates_by_class(p_wrong, labels, 2, 0.0).tolist() == pytest.approx([0.1, 0.8])
+    assert rates_by_class(p_wrong, labels, 2, 1e9).tolist() == pytest.approx([0.45, 0.45])
+
+
+def test_no_rate_is_certain():
+    assert rates_by_class(torch.zeros(3), torch.tensor([0, 0, 1]), 2, 1.0).tolist() == pytest.approx([1e-4, 1e-4])
+    assert rates_by_class(torch.ones(3), torch.tensor([0, 0, 1]), 2, 1.0).tolist() == pytest.approx([1 - 1e-4] * 2)
+
+
+def test_a_class_without_samples_has_a_rate_all_the_same():
+    assert rates_by_class(torch.ones(1), torch.tensor([0]), 2, 0.0).isfinite().all()
+
+
+def test_the_quota_by_hand():
+    labels = torch.tensor([0, 1, 0, 0, 1, 0])
+    p_wrong = torch.tensor([0.9, 0.2, 0.1, 0.6, 0.1, 0.8])
+    # class 0: half of four; class 1: a fifth of two is 0.4, which is rounded to none
+    assert within_quota(p_wrong, labels, torch.tensor([0.5, 0.8])).tolist() == [0, 0, 1, 1, 0, 0]
+    # a quarter of four is one; 0.75 of two is 1.5, which is rounded up
+    assert within_quota(p_wrong, labels, torch.tensor([0.75, 0.25])).tolist() == [0, 1, 1, 0, 1, 0]
+
+
+def test_of_equals_the_first_are_kept_and_absent_classes_do_no_harm():
+    labels = torch.tensor([2, 2, 2, 0])
+    assert within_quota(torch.full((4,), 0.5), labels, torch.tensor([0.0, 0.0, 0.5])).tolist() == [1, 1, 0, 1]
+
+
+# --- one mixture over all sites: the steps by hand, and equal to EM on pooled scores ----------------------------------
+
+
+def mixture(low, high, variance, **more):
+    return SharedMixture(torch.tensor([low, high, variance]).double(), **more)
+
+
+def with_scores(scores):
+    """Answers of two classes whose score is this for class 0 as the given label, and the labels."""
+    scores = torch.as_tensor(scores).double()
+    right = (1 - scores) / (2 - scores)
+    return torch.stack([right, 1 - right], 1), torch.zeros(len(scores), dtype=torch.int64)
+
+
+def test_scores_by_hand():
+    answers = torch.tensor([[0.6, 0.3, 0.1]] * 3).double()
+    labels = torch.tensor([0, 1, 2])
+    assert SharedMixture.start().scores(answers, labels).tolist() == pytest.approx([0.0, 0.5, 1 - 1 / 6])
+    plain = SharedMixture.start(relative=False)
+    assert plain.scores(answers, labels).tolist() == pytest.approx([0.4, 0.7, 0.9])
+    assert mixture(0, 1, 1).scores(*with_scores([0.0, 0.25, 0.9])).tolist() == pytest.approx([0.0, 0.25, 0.9])
+
+
+def test_the_log_ratio_is_that_of_two_normal_densities():
+    scores = torch.tensor([0.0, 0.3, 0.5, 1.0])
+    low = torch.distributions.Normal(0.1, 0.2).log_prob(scores)
+    high = torch.distributions.Normal(0.9, 0.2).log_prob(scores)
+    found = mixture(0.1, 0.9, 0.04).log_ratio(*with_scores(scores))
+    assert found.tolist() == pytest.approx((high - low).tolist(), abs=1e-5)
+
+
+def test_six_numbers_by_hand():
+    found = mixture(0, 1, 1).statistics(*with_scores([0.5, 1.0]), torch.tensor([0.25, 1.0]).double())
+    assert found.tolist() == [pytest.approx([0.75, 0.375, 0.1875]), pytest.approx([1.25, 1.125, 1.0625])]
+
+
+def test_the_m_step_of_the_mixture_by_hand():
+    # low holds scores 0 and 0.2, high holds 0.8 twice: means 0.1 and 0.8, variance (2 * 0.01 + 0) / 4
+    start = mixture(0.3, 0.6, 0.1)
+    total = start.statistics(*with_scores([0.0, 0.2, 0.8, 0.8]), torch.tensor([0.0, 0.0, 1.0, 1.0]).double())
+    assert start.maximised(total).flat.tolist() == pytest.approx([0.1, 0.8, 0.005])
+
+
+def test_a_component_that_holds_nothing_stays_and_a_variance_has_a_floor():
+    start = mixture(0.3, 0.6, 0.1)
+    total = start.statistics(*with_scores([0.25] * 4), torch.zeros(4).double())
+    assert start.maximised(total).flat.tolist() == pytest.approx([0.25, 0.6, 1e-4])
+
+
+def test_wrong_labels_never_have_the_lower_scores():
+    start = mixture(0.3, 0.6, 0.1)
+    total = start.statistics(*with_scores([0.9, 0.1]), torch.tensor([0.0, 1.0]).double())
+    assert start.maximised(total).flat[:2].tolist() == pytest.approx([0.3, 0.6])
+
+
+def pooled_mixture(scores, site, rates, start, steps):
+    """Textbook EM on all scores together, with one mixing weight per site; no code is shared with the method's."""
+    low, high, variance = start
+    for _ in range(steps):
+        weight = torch.tensor(rates).double()[site]
+        clean = (1 - weight) * torch.exp(-((scores - low) ** 2) / (2 * variance))
+        wrong = weight * torch.exp(-((scores - high) ** 2) / (2 * variance))
+        share = wrong / (clean + wrong)
+        rates = [float(share[site == k].mean()) for k in range(len(rates))]
+        low = float(((1 - share) * scores).sum() / (1 - share).sum())
+        high = float((share * scores).sum() / share.sum())
+        squares = (1 - share) * (scores - low) ** 2 + share * (scores - high) ** 2
+        variance = float(squares.sum() / len(scores))
+    return [low, high, variance], rates
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6), sites=st.integers(1, 5), steps=st.integers(1, 12))
+def test_sums_from_the_sites_give_em_on_pooled_scores(seed, sites, steps):
+    luck = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(5, 40, (sites,), generator=luck)
+    scores = []
+    for length in lengths.tolist():
+        bad = torch.rand(length, generator=luck) < 0.1 + 0.8 * torch.rand(1, generator=luck)
+        noise = 0.1 * torch.randn(length, generator=luck)
+        scores.append((torch.where(bad, 0.8, 0.2) + noise).clamp(0, 1).double())
+    start = (0.3, 0.7, 0.05)
+    shared, rates = mixture(*start), [torch.full((1,), 0.5).double() for _ in range(sites)]
+    for _ in range(steps):
+        total = torch.zeros(2, 3).double()
+        for k, mine in enumerate(scores):  # at a site
+            answers, labels = with_scores(mine)
+            p_wrong = posterior(shared.log_ratio(answers, labels), labels, rates[k])
+            rates[k] = rates_by_class(p_wrong, labels, 1, shrinkage=1.0)
+            total += shared.statistics(answers, labels, p_wrong)
+        shared = shared.maximised(total)  # at the server
+    places = torch.repeat_interleave(torch.arange(sites), lengths)
+    expected, weights = pooled_mixture(torch.cat(scores), places, [0.5] * sites, start, steps)
+    assert shared.flat.tolist() == pytest.approx(expected, rel=1e-3)
+    assert [float(rate) for rate in rates] == pytest.approx(weights, abs=1e-3)

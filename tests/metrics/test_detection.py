@@ -19,8 +19,8 @@ from fedwinnow.metrics.detection import (
     relabelling,
     sample_detection,
     selection,
+    shared_ranks,
 )
-from fedwinnow.metrics.number_or_none import shared_ranks
 
 # --- samples ----------------------------------------------------------------------------------------------------------
 

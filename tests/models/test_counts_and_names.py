@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fedwinnow.models.make_model import make_model
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 
 
 def images(side: int, channels: int, classes: int) -> Shape:

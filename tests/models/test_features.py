@@ -9,7 +9,7 @@ from torch import nn
 from fedwinnow.errors import UsageError
 from fedwinnow.models.features import logits_and_features, through_head, undisturbed
 from fedwinnow.models.make_model import make_model
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 
 PATIENCE = 600  # seconds; only a thread that never comes takes so long
 SHAPES = {

@@ -13,7 +13,7 @@ from fedwinnow.data.dataset import Dataset, Resident, Samples
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.models.make_model import in_turn, make_model, model_for
 from fedwinnow.models.mlp import Mlp
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 
 ROWS = Shape("rows", (6,), 3)
 DIGITS = Shape("images", (8, 8, 1), 10)
@@ -159,7 +159,7 @@ def test_text_needs_a_vocabulary() -> None:
 def test_catalogue_and_choice_do_not_import_torch() -> None:
     code = (
         "import sys; from fedwinnow.catalogue import entries; import fedwinnow.device; "
-        "from fedwinnow.models.make_model import model_for; from fedwinnow.models.shape import Shape; "
+        "from fedwinnow.models.make_model import model_for; from fedwinnow.models.model import Shape; "
         "entries('models'); model_for(Shape('rows', (3,), 2)); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,7 +9,7 @@ from torch import nn
 from fedwinnow.errors import UsageError
 from fedwinnow.models.features import logits_and_features
 from fedwinnow.models.make_model import make_model
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 
 IMAGES = Shape("images", (8, 6, 3), 5)
 HEADER = "from __future__ import annotations\nimport torch\nfrom torch import nn\n"

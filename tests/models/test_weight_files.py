@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from fedwinnow.errors import DataError
 from fedwinnow.models.make_model import make_model
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 
 SMALL = Shape("images", (16, 16, 3), 4)
 State = dict[str, torch.Tensor]

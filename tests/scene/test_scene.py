@@ -12,8 +12,7 @@ import pytest
 
 from fedwinnow.data.dataset import Dataset, Resident, Samples
 from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
-from fedwinnow.scene.scene import Scene
-from fedwinnow.scene.scene_files import export_scene, import_scene
+from fedwinnow.scene.scene import Scene, export_scene, import_scene
 
 
 def toy(samples: int = 200, classes: int = 4, trusted: bool = True, **more) -> Dataset:

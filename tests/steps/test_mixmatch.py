@@ -8,7 +8,7 @@ import torch
 from by_hand import identity, one_client
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.models.make_model import make_model
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 from fedwinnow.steps.mixmatch import endless, mean_prediction, mixed, sharpened
 
 

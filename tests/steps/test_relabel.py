@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fedwinnow.steps.relabel import confident_labels, largest
+from fedwinnow.steps.site_labels import confident_labels, largest
 
 LOGITS = torch.log(torch.tensor([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.5, 0.5]]))
 

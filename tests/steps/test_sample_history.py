@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, strategies
 
 from by_hand import one_client
-from fedwinnow.steps.sample_history import History, uncertainty
+from fedwinnow.steps.site_labels import History, uncertainty
 
 EVERYTHING = torch.arange(3)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedwinnow.steps.warm_up import first_rounds, warm_up_rounds
+from fedwinnow.steps.stages import first_rounds, warm_up_rounds
 
 
 @pytest.mark.parametrize(

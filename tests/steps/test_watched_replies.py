@@ -7,7 +7,7 @@ import torch
 
 from fedwinnow.errors import RunError
 from fedwinnow.mathematics.payload import Received
-from fedwinnow.steps.watched_replies import noted
+from fedwinnow.steps.stages import noted
 
 
 def test_news_grow_as_replies_are_taken_and_hold_only_what_was_asked_for():

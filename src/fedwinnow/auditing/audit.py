@@ -10,19 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from fedwinnow.atomic import write_text
-from fedwinnow.auditing.audit_folder import folder_names, table_text, write_site
+from fedwinnow.auditing.audit_folder import NOT_KNOWN, SiteVerdict, folder_names, table_text, verdicts_of, write_site
 from fedwinnow.auditing.audit_report import write_report
 from fedwinnow.auditing.judging_models import Judged, find_judge, judge_run, prepare_audit, train_and_judge
 from fedwinnow.auditing.previews import Previews
-from fedwinnow.auditing.site_verdicts import NOT_KNOWN, SiteVerdict, verdicts_of
 from fedwinnow.data.table_reading import TextTable
 from fedwinnow.errors import UsageError
 from fedwinnow.experiment.play import Execution, Watcher
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.folder_format import FORMAT
+from fedwinnow.files import FORMAT, write_text
 from fedwinnow.metrics.detection import relabelling, sample_detection
 
 # Models that have seen all labels know rare and hard samples; models that have left out what looks wrong do not believe

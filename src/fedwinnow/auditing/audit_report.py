@@ -8,10 +8,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fedwinnow.atomic import write_text
-from fedwinnow.auditing.audit_folder import read_audit, read_site
-from fedwinnow.auditing.site_verdicts import KEEP, REVIEW, TOO_FEW
+from fedwinnow.auditing.audit_folder import KEEP, REVIEW, TOO_FEW, read_audit, read_site
 from fedwinnow.experiment.report.templates import render
+from fedwinnow.files import write_text
 
 TEMPLATE = Path(__file__).with_name("report.html")
 GALLERY = 60  # samples that are shown, the worst first

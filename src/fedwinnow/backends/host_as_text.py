@@ -21,7 +21,7 @@ from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.training_settings import Training
 from fedwinnow.methods.find import OWN_METHOD, method_in
 from fedwinnow.models.make_model import ModelSpec
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 from fedwinnow.options import Part, build
 from fedwinnow.scene.holdings import Holdings
 

@@ -34,8 +34,7 @@ class Demo(Flags):
 
     def run(self) -> int:
         """Make the scene, show and draw it, train two methods on it, audit its labels, and say what was found."""
-        from fedwinnow.scene.scene import Scene
-        from fedwinnow.scene.scene_files import describe_scene
+        from fedwinnow.scene.scene import Scene, describe_scene
         from fedwinnow.scene.scene_in_terminal import show_scene
 
         console = self.console()
@@ -116,7 +115,7 @@ class Demo(Flags):
 
 def show_runs(summaries: dict[str, dict[str, Any]], console: Console) -> None:
     """What each method reached, side by side."""
-    from fedwinnow.experiment.report.numbers_in_words import percent
+    from fedwinnow.experiment.report.templates import percent
     from fedwinnow.terminal import Grid
 
     rows = []

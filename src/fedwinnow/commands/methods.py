@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from fedwinnow import catalogue
 from fedwinnow.commands.catalogues import Catalogue, as_json, show_options
 from fedwinnow.commands.common import escaped
-from fedwinnow.experiment.report.numbers_in_words import LEARNS, RECEIVERS
+from fedwinnow.experiment.report.templates import LEARNS, RECEIVERS
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fedwinnow.commands.common import escaped
 from fedwinnow.experiment.play import Watcher
 from fedwinnow.experiment.prepare import Stage
-from fedwinnow.experiment.report.numbers_in_words import number, percent
+from fedwinnow.experiment.report.templates import number, percent
 from fedwinnow.experiment.time_estimate import estimate, in_words
 from fedwinnow.terminal import Grid
 

@@ -41,8 +41,7 @@ class SceneMake(Flags):
     def run(self) -> int:
         """Make, save and show."""
 
-        from fedwinnow.scene.scene import Scene
-        from fedwinnow.scene.scene_files import describe_scene
+        from fedwinnow.scene.scene import Scene, describe_scene
         from fedwinnow.scene.scene_in_terminal import show_scene
 
         scene = Scene.make(
@@ -73,8 +72,7 @@ class SceneShow(Flags):
 
     def run(self) -> int:
         """Load and show."""
-        from fedwinnow.scene.scene import Scene
-        from fedwinnow.scene.scene_files import describe_scene
+        from fedwinnow.scene.scene import Scene, describe_scene
         from fedwinnow.scene.scene_in_terminal import show_scene
 
         if self.limit < 0:
@@ -119,8 +117,7 @@ class SceneExport(Flags):
 
     def run(self) -> int:
         """Load and export."""
-        from fedwinnow.scene.scene import Scene
-        from fedwinnow.scene.scene_files import export_scene
+        from fedwinnow.scene.scene import Scene, export_scene
 
         if self.out.suffix not in (".npz", ".csv"):
             raise UsageError(f"--out {self.out} was given; allowed: a file that ends in .npz or .csv.")
@@ -147,9 +144,8 @@ class SceneImport(Flags):
 
     def run(self) -> int:
         """Read, check, save and show."""
-        from fedwinnow.data.load import load
-        from fedwinnow.data.split import with_test_part
-        from fedwinnow.scene.scene_files import describe_scene, import_scene
+        from fedwinnow.data.load import load, with_test_part
+        from fedwinnow.scene.scene import describe_scene, import_scene
         from fedwinnow.scene.scene_in_terminal import show_scene
 
         if self.source is None:

@@ -27,9 +27,9 @@ class Schema(Flags):
         import json
 
         from fedwinnow import catalogue
-        from fedwinnow.atomic import write_text
         from fedwinnow.data.load import understood
         from fedwinnow.data.sources.table_source import TableSource
+        from fedwinnow.files import write_text
 
         source = catalogue.make("data", understood(self.data)) if self.data else None
         if not isinstance(source, TableSource):

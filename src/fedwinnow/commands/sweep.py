@@ -163,7 +163,7 @@ def announce(plan: Plan, engine: Engine, device: str | None, console: Console, r
 
 def tell(outcome: Outcome, clock: Clock, console: Console) -> None:
     """One line for a run that has ended, with the time left."""
-    from fedwinnow.experiment.report.numbers_in_words import percent
+    from fedwinnow.experiment.report.templates import percent
     from fedwinnow.experiment.time_estimate import in_words
 
     job, left = outcome.job, clock.seconds_left()

@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwinnow.data.array_cache import Arrays, converted
 from fedwinnow.data.cifar_forms import CifarLayout, Form
 from fedwinnow.data.pickles import read_pickle
-from fedwinnow.data.published_files import find_first
+from fedwinnow.data.published_files import Arrays, converted, find_first
 from fedwinnow.errors import DataError
 
 Pixels = NDArray[np.uint8]

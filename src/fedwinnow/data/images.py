@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwinnow.atomic import replacing
 from fedwinnow.data.dataset import Features, Resident, Rows
 from fedwinnow.data.source_files import cache_folder
 from fedwinnow.errors import DataError
+from fedwinnow.files import replacing
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -1,4 +1,4 @@
-"""From what a user writes to a data set: the spec of a source, or just a path."""
+"""From what a user writes to a data set: the source, its test part, and smaller training parts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedwinnow import catalogue
-from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.dataset import Dataset, Labels, Rows, Samples
 from fedwinnow.data.source import Source
-from fedwinnow.data.split import shrink, thinned
 from fedwinnow.errors import DataError, UsageError, unknown
+from fedwinnow.randomness import Integers, uniforms
 
 # What a bare path means, by the end of its name; a table's labels are then in the column `label`.
 SUFFIXES: dict[str, dict[str, str]] = {
@@ -72,3 +74,85 @@ def exists(path: Path) -> bool:
         return path.expanduser().exists()
     except (OSError, ValueError, RuntimeError):
         return False
+
+
+SHRINK_SEED = 0  # a subset belongs to the data, so it must not move with the seed of a run
+
+
+def with_test_part(dataset: Dataset, share: float, seed: int) -> Dataset:
+    """The data set with a share of every class set aside for the test, unless it has a test part.
+
+    Every class keeps at least one training sample. A share of 0 leaves the data set as it is.
+    """
+    if not 0 <= share < 1:
+        raise UsageError(f"--test {share} was given; allowed: at least 0 and below 1, a share of the samples.")
+    if dataset.test is not None or share == 0:
+        return dataset
+    counts = np.bincount(dataset.train.labels, minlength=dataset.classes)
+    wanted = np.minimum(np.floor(counts * share + 0.5).astype(np.int64), np.maximum(counts - 1, 0))
+    if wanted.sum() == 0:
+        raise DataError(
+            f"{dataset.name}: a test share of {share} of {len(dataset.train)} samples in {dataset.classes} classes is "
+            "no sample. Raise the share, or set it to 0 to go without a test part."
+        )
+    chosen = draw(dataset.train.labels, wanted, seed, "test part")
+    rest = np.setdiff1d(np.arange(len(dataset.train)), chosen)
+    return dataclasses.replace(
+        dataset,
+        train=dataset.train.subset(rest),
+        test=dataset.train.subset(chosen),
+        contents=dataset.known_contents(),  # now, while the samples stand in the order of the data
+    )
+
+
+def thinned(dataset: Dataset, imbalance: float) -> Dataset:
+    """The data set with a long tail: class c of C keeps the share imbalance^(-c / (C - 1)) of its training samples."""
+    if imbalance == 1 or dataset.classes < 2:
+        return dataset
+    counts = np.bincount(dataset.train.labels, minlength=dataset.classes)
+    share = imbalance ** (-np.arange(dataset.classes) / (dataset.classes - 1))
+    wanted = np.minimum(np.maximum(np.floor(counts * share + 0.5).astype(np.int64), 1), counts)
+    chosen = draw(dataset.train.labels, wanted, SHRINK_SEED, "long tail")
+    return dataclasses.replace(dataset, train=dataset.train.subset(chosen))
+
+
+def shrink(dataset: Dataset, train: int | None = None, test: int | None = None) -> Dataset:
+    """The data set with only so many training and test samples, always the same ones."""
+    if train is not None and train < dataset.classes:
+        raise UsageError(
+            f"train={train} was given; {dataset.name} has {dataset.classes} classes and needs one of each."
+        )
+    if test is not None and dataset.test is None:
+        raise UsageError(f"test={test} was given, but {dataset.name} has no test part. Leave the option out.")
+    smaller = dataset.train if train is None else shrink_part(dataset.train, train, dataset.classes, least=1)
+    smaller_test = dataset.test
+    if dataset.test is not None and test is not None:
+        smaller_test = shrink_part(dataset.test, test, dataset.classes, least=0)
+    return dataclasses.replace(dataset, train=smaller, test=smaller_test)
+
+
+def shrink_part(samples: Samples, count: int, classes: int, least: int) -> Samples:
+    """So many of these samples, every class in its share."""
+    if count >= len(samples):
+        return samples
+    wanted = apportion(np.bincount(samples.labels, minlength=classes), count, least)
+    return samples.subset(draw(samples.labels, wanted, SHRINK_SEED, f"subset {'train' if least else 'test'}"))
+
+
+def apportion(counts: Integers, total: int, least: int) -> Integers:
+    """Whole numbers near `counts * total / sum(counts)` that add up to `total`, none below `least` where it can be."""
+    exact = counts * (total / counts.sum())
+    wanted: Integers = np.minimum(np.maximum(np.floor(exact).astype(np.int64), least), counts)
+    while wanted.sum() < total:
+        wanted[np.argmax(np.where(wanted < counts, exact - wanted, -np.inf))] += 1
+    while wanted.sum() > total:
+        wanted[np.argmax(np.where(wanted > least, wanted - exact, -np.inf))] -= 1
+    return wanted
+
+
+def draw(labels: Labels, wanted: Integers, seed: int, purpose: str) -> Rows:
+    """As many rows of each class as wanted, at random, in ascending order."""
+    order = np.lexsort((uniforms(seed, purpose, 0, np.arange(len(labels))), labels))
+    counts = np.bincount(labels, minlength=len(wanted))
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.asarray(np.sort(order[rank < wanted[labels[order]]]), dtype=np.int64)

@@ -14,7 +14,7 @@ from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import config_of
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 from fedwinnow.version import __version__
 
 OF_THE_SCENE = ("data", "clients", "partition", "noise", "scene")  # settings that say what sites hold: they know it

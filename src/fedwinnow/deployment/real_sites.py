@@ -20,7 +20,7 @@ from fedwinnow.experiment.trusted_and_public import set_aside
 from fedwinnow.federation.host import Sites
 from fedwinnow.federation.method import Method
 from fedwinnow.methods.find import find_method
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import DataReference, Scene
 

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedwinnow.atomic import sweep, write_text
-from fedwinnow.checked_reading import json_of
 from fedwinnow.data.content_hash import Contents
 from fedwinnow.deployment.agreement import experiment_of, identity
 from fedwinnow.deployment.exposure_limit import USUAL, Declined, refuse_beyond
@@ -22,7 +20,7 @@ from fedwinnow.federation.least_count import whole_passes
 from fedwinnow.federation.ledger import receivers
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method
-from fedwinnow.folder_format import FORMAT, check_format
+from fedwinnow.files import FORMAT, check_format, json_of, sweep, write_text
 from fedwinnow.mathematics.payload import Exposure, Payload, problem_with
 from fedwinnow.methods.find import find_method
 

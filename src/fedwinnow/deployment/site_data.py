@@ -22,7 +22,7 @@ from fedwinnow.federation.host import Answer, Host, Sites
 from fedwinnow.federation.least_count import check_least_count, usual_least_count
 from fedwinnow.federation.memory import Memory
 from fedwinnow.methods.find import find_method
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import Scene
 

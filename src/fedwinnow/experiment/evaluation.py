@@ -10,8 +10,8 @@ import numpy as np
 from fedwinnow.errors import RunError
 from fedwinnow.federation.host import SCORE
 from fedwinnow.federation.rounds import Federation, Tally
-from fedwinnow.metrics import detection, memorisation, task
-from fedwinnow.metrics.number_or_none import count, mean_of, share
+from fedwinnow.metrics import detection, task
+from fedwinnow.metrics.task import count, mean_of, share
 from fedwinnow.randomness import Floats, Integers
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import Scene
@@ -125,7 +125,7 @@ class Evaluation:
             mine = self.scene.holdings.of(client)
             given, true = self.scene.given[mine], self.scene.true[mine]
             of_client = {"global": by_global[client], "local": by_local[client]}
-            figures = {name: memorisation.memorisation(said, given, true) for name, said in of_client.items()}
+            figures = {name: task.memorisation(said, given, true) for name, said in of_client.items()}
             sites[str(client)] = {name: figure["memorised"] for name, figure in figures.items()}
         means = {f"{name}_memorised": mean_of(site[name] for site in sites.values()) for name in ("global", "local")}
         return {**means, "memorised_by_site": sites}
@@ -191,7 +191,7 @@ class Evaluation:
         if self.scene.true is None:
             return None
         asked = predicted != NOBODY
-        return memorisation.memorisation(predicted[asked], self.scene.given[asked], self.scene.true[asked])
+        return task.memorisation(predicted[asked], self.scene.given[asked], self.scene.true[asked])
 
     def predictions(self, federation: Federation) -> tuple[Integers, Floats]:
         """What the global model predicts for every training sample, and its loss on the given label.

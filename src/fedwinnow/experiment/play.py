@@ -38,10 +38,10 @@ from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.rounds import Faults, Federation, Tally
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.payload import Payload
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 from fedwinnow.options import Part
 from fedwinnow.randomness import stream_key
-from fedwinnow.scene.scene_files import save_arrays, save_description
+from fedwinnow.scene.scene import save_arrays, save_description
 
 Checkpoint = tuple[Payload, Payload, dict[str, Any]]  # global weights, server memory, facts
 APART = 1.0  # seconds between two checkpoints, where rounds are shorter

@@ -18,7 +18,7 @@ from fedwinnow.federation.least_count import refuse_values_per_sample
 from fedwinnow.federation.method import Method
 from fedwinnow.methods.find import find_method
 from fedwinnow.models.make_model import in_turn, model_for
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 from fedwinnow.options import Part
 from fedwinnow.randomness import Integers, uniforms
 from fedwinnow.scene.holdings import Holdings, rank_within

@@ -16,11 +16,24 @@ import numpy as np
 import tomli_w
 import torch
 
-from fedwinnow.atomic import make_folder, replacing, settle, sweep, write_text
-from fedwinnow.checked_reading import Form, Maybe, demand, json_of, parsed, text_of
 from fedwinnow.errors import DataError, RunError, UsageError
-from fedwinnow.federation.tensor_files import REMEDY, seal, unseal
-from fedwinnow.folder_format import FIRST, FORMAT, check_format
+from fedwinnow.federation.memory import REMEDY, seal, unseal
+from fedwinnow.files import (
+    FIRST,
+    FORMAT,
+    Form,
+    Maybe,
+    check_format,
+    demand,
+    json_of,
+    make_folder,
+    parsed,
+    replacing,
+    settle,
+    sweep,
+    text_of,
+    write_text,
+)
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.payload import Payload
 

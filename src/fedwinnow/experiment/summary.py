@@ -22,7 +22,7 @@ from fedwinnow.federation.method import Method
 from fedwinnow.methods.find import OWN_METHOD
 from fedwinnow.options import Part
 from fedwinnow.randomness import Floats
-from fedwinnow.scene.scene_files import or_null
+from fedwinnow.scene.scene import or_null
 from fedwinnow.version import __version__
 
 ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")  # how Python writes where an object is

@@ -14,16 +14,15 @@ import torch
 
 from fedwinnow import catalogue
 from fedwinnow.data.content_hash import Contents
-from fedwinnow.data.dataset import Dataset, Features
+from fedwinnow.data.dataset import Dataset, Features, InputStep
 from fedwinnow.data.load import load
-from fedwinnow.data.model_input import InputStep
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.settings import Experiment, is_number
 from fedwinnow.federation.host import Setup, Sites, new_model
 from fedwinnow.federation.method import Method
 from fedwinnow.federation.server_samples import NOBODY, ServerSamples
 from fedwinnow.mathematics.optimizers import Optimizer
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 from fedwinnow.randomness import Integers, uniforms
 
 

@@ -13,16 +13,14 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedwinnow import catalogue
-from fedwinnow.allocator import keep_freed_memory
-from fedwinnow.data.dataset import Features
-from fedwinnow.data.model_input import InputStep
+from fedwinnow.data.dataset import Features, InputStep
+from fedwinnow.device import keep_freed_memory
 from fedwinnow.errors import FedwinnowError, memory_shortage
 from fedwinnow.federation.client import Client, pieces, score, scoring_batch
 from fedwinnow.federation.judge import Judge
-from fedwinnow.federation.layer_modes import seed_layers, use_batch_statistics
 from fedwinnow.federation.least_count import TooFew, without_small_classes
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, Verdict
@@ -34,7 +32,7 @@ from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Optimizer
 from fedwinnow.mathematics.payload import Payload, check_state
 from fedwinnow.models.make_model import ModelSpec, make_model
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 from fedwinnow.options import Part
 from fedwinnow.randomness import Integers, stream_key
 from fedwinnow.scene.holdings import Holdings
@@ -318,3 +316,23 @@ def new_model(shape: Shape, setup: Setup) -> FlatModel:
     if setup.training.batch_norm == "batch_statistics":
         use_batch_statistics(module)
     return FlatModel(module, setup.device)
+
+
+def seed_layers(key: int, device: torch.device) -> None:
+    """Seed the generators that layers such as dropout draw from.
+
+    `torch.manual_seed` would also note the call, with its whole stack, for GPUs that may be used one day.
+    """
+    torch.default_generator.manual_seed(key)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(key)
+    elif device.type == "mps":
+        torch.mps.manual_seed(key)
+
+
+def use_batch_statistics(module: nn.Module) -> None:
+    """Make every batch normalisation forget its running statistics and use those of the batch, also in scoring."""
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            layer.track_running_stats = False
+            layer.running_mean = layer.running_var = layer.num_batches_tracked = None

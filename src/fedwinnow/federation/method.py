@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedwinnow import catalogue
+from fedwinnow.catalogue import said_in_code, unused
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.server import Server
@@ -24,7 +25,6 @@ from fedwinnow.mathematics.losses import Loss, soft
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.old_names import warn_of_old_name
 from fedwinnow.options import Part, option
-from fedwinnow.used_options import said_in_code, unused
 
 Replies = Iterator[tuple[int, Payload]]
 

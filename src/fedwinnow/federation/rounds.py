@@ -20,8 +20,7 @@ from fedwinnow.federation.method import Exchange, Method, Replies
 from fedwinnow.federation.server import Server
 from fedwinnow.federation.traces import frames_of_method
 from fedwinnow.mathematics.payload import Payload, Received, check_state, problem_with, size_in_bytes
-from fedwinnow.metrics.number_or_none import Figure
-from fedwinnow.metrics.stability import training_stability
+from fedwinnow.metrics.task import Figure, training_stability
 
 
 @dataclass

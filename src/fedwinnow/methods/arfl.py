@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedwinnow.federation.method import Method, Replies
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.weighted_mean import WeightedMean
+from fedwinnow.mathematics.aggregators import WeightedMean
 from fedwinnow.options import option
 
 BLOCK = 2**20  # numbers that are worked on at once

@@ -19,7 +19,7 @@ from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.small_loss import estimated_rate, forgotten_share
 from fedwinnow.options import option
 from fedwinnow.steps.criticality import chosen_parameters, critical_factor, scaled_steps
-from fedwinnow.steps.sample_losses import sample_losses
+from fedwinnow.steps.site_labels import sample_losses
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.small_loss import estimated_rate, forgotten_share, kept_count, smallest
 from fedwinnow.methods.two_models import SECOND, TwoModels
 from fedwinnow.options import option
-from fedwinnow.steps.sample_losses import sample_losses
+from fedwinnow.steps.site_labels import sample_losses
 
 
 @dataclass(frozen=True)

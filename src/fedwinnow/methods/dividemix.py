@@ -29,9 +29,8 @@ from fedwinnow.methods.two_models import TwoModels
 from fedwinnow.options import filled, option
 from fedwinnow.steps.mixmatch import endless, mean_prediction, mixed, sharpened
 from fedwinnow.steps.regularisers import distance_to_prior, entropy, expected_classes
-from fedwinnow.steps.sample_history import History
-from fedwinnow.steps.sample_losses import sample_losses
-from fedwinnow.steps.warm_up import after_warm_up, warm_up_rounds
+from fedwinnow.steps.site_labels import History, sample_losses
+from fedwinnow.steps.stages import after_warm_up, warm_up_rounds
 
 
 @dataclass(frozen=True)

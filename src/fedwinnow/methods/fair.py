@@ -26,13 +26,13 @@ from torch import Tensor
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Method, Replies
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.aggregators import WeightedMean
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.scaling import zero_to_one
 from fedwinnow.mathematics.two_gaussians import exact
-from fedwinnow.mathematics.weighted_mean import WeightedMean
 from fedwinnow.options import option
 from fedwinnow.steps.contributions import learned_shares, loss_drops
-from fedwinnow.steps.sample_losses import sample_losses
+from fedwinnow.steps.site_labels import sample_losses
 
 
 @dataclass(frozen=True)

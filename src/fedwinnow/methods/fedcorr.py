@@ -12,6 +12,9 @@ Xu, Chen, Quek, Chong: FedCorr: Multi-Stage Federated Learning for Label Noise C
 Stage 1 visits every client once per pass. After a pass the server splits the clients by their accumulated LID; the
 noisy ones estimate their rate and correct confident, high-loss labels for good. Stage 2 trains on clean clients only
 and relabels the noisy ones. Stage 3 is FedAvg on everybody.
+
+`PaperFedCorr` is the paper, stage by stage. `FedCorr`, the class that runs, adds to it ablations and what the released
+code does differently.
 """
 
 from __future__ import annotations
@@ -33,17 +36,14 @@ from fedwinnow.mathematics.proximal import distance_to
 from fedwinnow.mathematics.small_loss import estimated_rate
 from fedwinnow.mathematics.two_gaussians import fit_two_gaussians
 from fedwinnow.options import option
-from fedwinnow.steps.passes_over_clients import rounds_of_passes, steps_of_turn
-from fedwinnow.steps.relabel import confident_labels, current_labels, largest, leaning
-from fedwinnow.steps.sample_losses import sample_losses
-from fedwinnow.steps.watched_replies import noted
+from fedwinnow.steps.site_labels import confident_labels, current_labels, largest, leaning, sample_losses
+from fedwinnow.steps.stages import noted, rounds_of_passes, steps_of_turn
 
 
 @dataclass(frozen=True)
-class FedCorr(Method):
-    """Three stages: correct labels while passing the model around, fine-tune on clean clients, train as usual."""
+class PaperFedCorr(Method):
+    """The three stages of the paper."""
 
-    name: ClassVar[str] = "fedcorr"
     citation: ClassVar[str] = "Xu et al., FedCorr: Multi-Stage Federated Learning for Label Noise Correction, CVPR 2022"
     stages: ClassVar[tuple[str, ...]] = ("correct", "fine_tune", "usual")
     exposes: ClassVar[dict[str, Exposure]] = {
@@ -72,6 +72,195 @@ class FedCorr(Method):
     clean_rate: float = option(0.1, "Clients up to this rate are in stage 2.", symbol="κ", at_least=0, at_most=1)
     lid_neighbours: int = option(20, "Neighbours for the LID.", symbol="k", at_least=1)
     mixup: float = option(1.0, "Mix with a share from Beta(mixup, mixup); 0: no mixing.", symbol="α", at_least=0)
+
+    # --- the stages, as the server plays them ----------------------------------------------------------------------
+
+    def start(self, server: Server) -> None:
+        server.state["lid"] = torch.zeros(server.clients, dtype=torch.float64)
+        server.state["rate"] = torch.zeros(server.clients, dtype=torch.float64)
+        server.state["noisy"] = torch.zeros(server.clients, dtype=torch.bool)
+
+    def lengths(self, server: Server) -> tuple[int, int]:
+        """Rounds of stages 1 and 2; stage 3 has the rest."""
+        first = rounds_of_passes(server, self.passes)
+        left = server.rounds - first
+        second = round(left * 500 / 950) if self.fine_tune_rounds is None else self.fine_tune_rounds
+        return first, min(second, left)
+
+    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
+        first, second = self.lengths(server)
+        if server.round <= first:
+            server.note(stage="correct")
+            yield from self.correction_round(server, server.round - 1)
+        elif server.round <= first + second:
+            server.note(stage="fine_tune")
+            yield from self.fine_tuning_round(server, last=server.round == first + second)
+        else:
+            server.note(stage="usual")
+            yield from self.usual_round(server)
+
+    def send(self, server: Server, client: int) -> Payload:
+        """The global model, and β μ̂_k: in stage 1 the noisier a client is, the shorter its leash."""
+        leash = self.beta * server.state["rate"][client] if server.round <= self.lengths(server)[0] else torch.zeros(())
+        return {**server.weights, "leash": leash.float().reshape(1)}
+
+    def merge(self, server: Server, replies: Replies) -> None:
+        """FedAvg; the LID of a client is summed over the passes."""
+        replies, news = noted(replies, maybe=("lid",))
+        super().merge(server, replies)
+        for client, said in news.items():
+            if "lid" in said:
+                server.state["lid"][client] += said["lid"].double().item()
+
+    # --- local training, in all stages -----------------------------------------------------------------------------
+
+    def train(self, client: Client, got: Payload) -> Payload:
+        """MixUp training on the labels as they are corrected so far."""
+        client.model.load(got)
+        leash = float(got["leash"])
+        client.fit(
+            lambda rows, x, y: self.leashed(client, rows, x, y, got, leash),
+            rows=torch.arange(len(client)),
+            labels=current_labels(client),
+        )
+        return self.reply(client)
+
+    def leashed(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload, leash: float) -> Tensor:
+        """L + β μ̂_k |w - w_global|²; the leash is 0 for a clean client and after stage 1."""
+        loss = self.objective(client, rows, x, y, got)
+        return loss + leash * self.moved(client, got) if leash else loss
+
+    def moved(self, client: Client, got: Payload) -> Tensor:
+        """|w - w_global|²."""
+        return distance_to(got["weights"], client.model)
+
+    # --- stage 1: find the noisy clients and correct their labels --------------------------------------------------
+
+    def correction_round(self, server: Server, index: int) -> Generator[Exchange, Replies, None]:
+        """Stage 1: pass the model on; when everybody was visited, find the noisy clients and let them correct."""
+        for clients in steps_of_turn(server, index, self.group):
+            replies = yield Exchange("train_and_measure", clients, lambda client: self.send(server, client))
+            self.merge(server, replies)
+        if (index + 1) % server.rounds_per_pass == 0:
+            noisy = self.split_clients(server)
+            server.note(noisy_clients=len(noisy))
+            server.state["rate"].zero_()
+            if noisy:
+                replies = yield Exchange("correct_labels", noisy, lambda client: self.send(server, client))
+                self.merge_rates(server, replies)
+
+    def train_and_measure(self, client: Client, got: Payload) -> Payload:
+        """Train, then look at the own outputs: the losses stay here, the mean LID is sent.
+
+        LID(x) = -k / Σ_i log(r_i / (r_k + ε)), r_i the distance of x from its i-th nearest neighbour among the outputs.
+        """
+        reply = self.train(client, got)
+        predicted = self.predicted(client)
+        client.state["losses"] = self.losses(predicted, current_labels(client))
+        lid = local_intrinsic_dimensionality(predicted.softmax(1), self.lid_neighbours)
+        return reply | {"lid": lid.mean().reshape(1)}
+
+    def predicted(self, client: Client) -> Tensor:
+        """The logits of all samples."""
+        return client.predict()
+
+    def losses(self, predicted: Tensor, labels: Tensor) -> Tensor:
+        """The cross-entropy of each sample."""
+        return sample_losses(predicted, labels)
+
+    def split_clients(self, server: Server) -> list[int]:
+        """Two Gaussians on the accumulated LID: the upper one holds the noisy clients."""
+        members = torch.tensor(server.available)
+        scores = server.state["lid"][members]
+        noisy = fit_two_gaussians(scores).p_low(scores) < 0.5
+        server.state["noisy"].zero_()
+        server.state["noisy"][members[noisy]] = True
+        return [int(client) for client in members[noisy]]
+
+    def correct_labels(self, client: Client, got: Payload) -> Payload:
+        """Estimate the own rate μ̂_k; correct the ⌊n_k μ̂_k π⌋ largest losses where the global model is confident."""
+        losses = client.state["losses"].to(client.given.device)
+        rate = estimated_rate(losses)
+        suspected = largest(losses, int(len(client) * rate * self.relabel_ratio + 1e-9))
+        return {
+            "rate": torch.tensor([rate], dtype=torch.float64),
+            "relabelled": self.change_labels(client, got, suspected),
+        }
+
+    def change_labels(self, client: Client, got: Payload, among: Tensor) -> Tensor:
+        """Correct labels for good; how many have changed is returned."""
+        before = current_labels(client)
+        client.model.load(got)
+        after = confident_labels(self.predicted(client), before, self.confidence, among)
+        client.state["labels"] = after
+        client.note(relabelled=after)
+        changed = (after != before).sum().cpu().reshape(1)
+        return changed if int(changed) >= client.least_count else torch.zeros_like(changed)
+
+    def merge_rates(self, server: Server, replies: Replies) -> None:
+        """Take in the noisy clients' own estimates."""
+        changed = 0
+        for client, reply in replies:
+            server.state["rate"][client] = reply["rate"].double().item()
+            changed += int(reply["relabelled"])
+        server.note(relabelled=changed)
+
+    # --- stage 2: fine-tune on clean clients, then relabel the noisy ones ------------------------------------------
+
+    def fine_tuning_round(self, server: Server, *, last: bool) -> Generator[Exchange, Replies, None]:
+        """Stage 2: FedAvg on the clean pool; at its end the noisy clients relabel what the model is sure of."""
+        pool = self.clean_pool(server)
+        server.note(clean_pool=len(pool))
+        replies = yield Exchange("train", server.sample(among=pool), lambda client: self.send(server, client))
+        self.merge(server, replies)
+        noisy = self.noisy_clients(server)
+        if last and noisy:
+            replies = yield Exchange("relabel_all", noisy, lambda client: self.send(server, client))
+            server.note(relabelled=sum(int(reply["relabelled"]) for _, reply in replies))
+
+    def clean_pool(self, server: Server) -> list[int]:
+        """Clients with a rate up to kappa; where there is none, those with the lowest rates."""
+        rates = server.state["rate"]
+        pool = [client for client in server.available if float(rates[client]) <= self.clean_rate]
+        return pool or sorted(server.available, key=lambda client: float(rates[client]))[: server.per_round]
+
+    def noisy_clients(self, server: Server) -> list[int]:
+        """The noisy set of the last pass."""
+        return [client for client in server.available if server.state["noisy"][client]]
+
+    def relabel_all(self, client: Client, got: Payload) -> Payload:
+        """End of stage 2: every sample of which the fine-tuned model is confident."""
+        everything = torch.ones(len(client), dtype=torch.bool, device=client.given.device)
+        return {"relabelled": self.change_labels(client, got, everything)}
+
+    # --- stage 3: train as usual -----------------------------------------------------------------------------------
+
+    def usual_round(self, server: Server) -> Generator[Exchange, Replies, None]:
+        """FedAvg on everybody."""
+        replies = yield Exchange("train", server.sample(), lambda client: self.send(server, client))
+        self.merge(server, replies)
+
+    # --- what it says about labels ---------------------------------------------------------------------------------
+
+    def verdict(self, client: Client, got: Payload) -> Verdict:
+        """A label that was corrected is wrong; among the others the losses of the global model decide."""
+        verdict = super().verdict(client, got)
+        corrected = client.given.clone()
+        if "labels" in client.state:
+            corrected = client.for_all(client.state["labels"], client.given)
+        changed = corrected != client.given
+        return Verdict(leaning(verdict.p_wrong, changed), torch.where(changed, corrected, verdict.suggested))
+
+
+# --- Ablations, and what the released code does differently --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FedCorr(PaperFedCorr):
+    """Three stages: correct labels while passing the model around, fine-tune on clean clients, train as usual."""
+
+    name: ClassVar[str] = "fedcorr"
+
     correct: bool = option(True, "Correct labels at all (ablation).")
     fine_tune: bool = option(True, "Have stage 2 (ablation); its rounds go to stage 3.")
     usual: bool = option(True, "Have stage 3 (ablation); its rounds go to stage 2.")
@@ -98,156 +287,56 @@ class FedCorr(Method):
                 "one of them. For stage 1 alone give as many passes as fill the run, for example passes=100."
             )
 
-    # --- the server's half -----------------------------------------------------------------------------------------
-
-    def start(self, server: Server) -> None:
-        server.state["lid"] = torch.zeros(server.clients, dtype=torch.float64)  # summed over the passes
-        server.state["rate"] = torch.zeros(server.clients, dtype=torch.float64)
-        server.state["noisy"] = torch.zeros(server.clients, dtype=torch.bool)
+    # --- ablations: correct, fine_tune, usual ----------------------------------------------------------------------
 
     def lengths(self, server: Server) -> tuple[int, int]:
-        """Rounds of stages 1 and 2; stage 3 has the rest."""
-        first = rounds_of_passes(server, self.passes)
-        left = server.rounds - first
-        if not self.usual or not self.fine_tune:
-            return first, left if self.fine_tune else 0
-        second = round(left * 500 / 950) if self.fine_tune_rounds is None else self.fine_tune_rounds
-        return first, min(second, left)
+        """Without stage 3 its rounds go to stage 2, without stage 2 its rounds go to stage 3."""
+        first, second = super().lengths(server)
+        if not self.usual:
+            return first, server.rounds - first
+        return first, second if self.fine_tune else 0
 
-    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        first, second = self.lengths(server)
-        if server.round <= first:
-            server.note(stage="correct")
-            yield from self.correction_round(server, server.round - 1)
-        elif server.round <= first + second:
-            server.note(stage="fine_tune")
-            yield from self.fine_tuning_round(server, last=server.round == first + second)
-        else:
-            server.note(stage="usual")
-            replies = yield Exchange("train", server.sample(), lambda client: self.send(server, client))
-            self.merge(server, replies)
+    def change_labels(self, client: Client, got: Payload, among: Tensor) -> Tensor:
+        return super().change_labels(client, got, among) if self.correct else torch.zeros(1, dtype=torch.int64)
 
-    def correction_round(self, server: Server, index: int) -> Generator[Exchange, Replies, None]:
-        """Stage 1: pass the model on; when everybody was visited, find the noisy clients and let them correct."""
-        for clients in steps_of_turn(server, index, self.group):
-            replies = yield Exchange("train_and_measure", clients, lambda client: self.send(server, client))
-            self.merge(server, replies)
-        if (index + 1) % server.rounds_per_pass == 0:
-            noisy = self.split_clients(server)
-            server.note(noisy_clients=len(noisy))
-            server.state["rate"].zero_()
-            if noisy:
-                replies = yield Exchange("correct_labels", noisy, lambda client: self.send(server, client))
-                self.merge_rates(server, replies)
+    def noisy_clients(self, server: Server) -> list[int]:
+        """Nobody is asked to relabel where labels are not corrected."""
+        return super().noisy_clients(server) if self.correct else []
 
-    def fine_tuning_round(self, server: Server, *, last: bool) -> Generator[Exchange, Replies, None]:
-        """Stage 2: FedAvg on the clean pool; at its end the noisy clients relabel what the model is sure of."""
-        pool = self.clean_pool(server)
-        server.note(clean_pool=len(pool))
-        replies = yield Exchange("train", server.sample(among=pool), lambda client: self.send(server, client))
-        self.merge(server, replies)
-        noisy = [client for client in server.available if server.state["noisy"][client]]
-        if last and self.correct and noisy:
-            replies = yield Exchange("relabel_all", noisy, lambda client: self.send(server, client))
-            server.note(relabelled=sum(int(reply["relabelled"]) for _, reply in replies))
+    # --- the released code: sample_loss, scoring_views, prox, prox_first_batch -------------------------------------
 
-    def split_clients(self, server: Server) -> list[int]:
-        """Two Gaussians on the accumulated LID: the upper one holds the noisy clients."""
-        members = torch.tensor(server.available)
-        scores = server.state["lid"][members]
-        noisy = fit_two_gaussians(scores).p_low(scores) < 0.5
-        server.state["noisy"].zero_()
-        server.state["noisy"][members[noisy]] = True
-        return [int(client) for client in members[noisy]]
+    def losses(self, predicted: Tensor, labels: Tensor) -> Tensor:
+        """The code takes the cross-entropy of outputs that are probabilities already."""
+        twice = self.sample_loss == "double_softmax"
+        return super().losses(predicted.softmax(1) if twice else predicted, labels)
 
-    def clean_pool(self, server: Server) -> list[int]:
-        """Clients with a rate up to kappa; where there is none, those with the lowest rates."""
-        rates = server.state["rate"]
-        pool = [client for client in server.available if float(rates[client]) <= self.clean_rate]
-        return pool or sorted(server.available, key=lambda client: float(rates[client]))[: server.per_round]
+    def predicted(self, client: Client) -> Tensor:
+        """The code scores random views."""
+        return client.predict(views=self.scoring_views)
 
-    def send(self, server: Server, client: int) -> Payload:
-        leash = self.beta * server.state["rate"][client] if server.round <= self.lengths(server)[0] else torch.zeros(())
-        return {**server.weights, "leash": leash.float().reshape(1)}
-
-    def merge(self, server: Server, replies: Replies) -> None:
-        replies, news = noted(replies, maybe=("lid",))
-        super().merge(server, replies)
-        for client, said in news.items():
-            if "lid" in said:
-                server.state["lid"][client] += said["lid"].double().item()
-
-    def merge_rates(self, server: Server, replies: Replies) -> None:
-        """Take in the noisy clients' own estimates."""
-        changed = 0
-        for client, reply in replies:
-            server.state["rate"][client] = reply["rate"].double().item()
-            changed += int(reply["relabelled"])
-        server.note(relabelled=changed)
-
-    # --- the client's half -----------------------------------------------------------------------------------------
+    def moved(self, client: Client, got: Payload) -> Tensor:
+        """The code has the distance, not its square."""
+        if self.prox == "norm":
+            return distance_to(got["weights"], client.model, squared=False)
+        return super().moved(client, got)
 
     def train(self, client: Client, got: Payload) -> Payload:
+        return super().train(client, got) if self.prox_first_batch else self.train_sparing_first_batches(client, got)
+
+    def train_sparing_first_batches(self, client: Client, got: Payload) -> Payload:
+        """As `train`, but in the first batch of an epoch there is no proximal term."""
         client.model.load(got)
-        leash, batches = float(got["leash"]), 0
+        leash, first = float(got["leash"]), True
 
         def rows_of_epoch() -> Tensor:
-            nonlocal batches
-            batches = 0
+            nonlocal first
+            first = True
             return torch.arange(len(client))
 
         def objective(rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            nonlocal batches
-            batches += 1
-            loss = self.objective(client, rows, x, y, got)
-            if leash == 0 or (batches == 1 and not self.prox_first_batch):
-                return loss
-            # L + beta mu_k |w - w_global|^2: the noisier a client is, the shorter its leash
-            return loss + leash * distance_to(got["weights"], client.model, squared=self.prox == "squared")
+            nonlocal first
+            spared, first = first, False
+            return self.leashed(client, rows, x, y, got, 0.0 if spared else leash)
 
         client.fit(objective, rows=rows_of_epoch, labels=current_labels(client))
         return self.reply(client)
-
-    def train_and_measure(self, client: Client, got: Payload) -> Payload:
-        """Stage 1: train, then look at the own outputs: losses stay here, the mean LID is sent."""
-        reply = self.train(client, got)
-        logits = client.predict(views=self.scoring_views)
-        client.state["losses"] = sample_losses(logits, current_labels(client), self.sample_loss)
-        lid = local_intrinsic_dimensionality(logits.softmax(1), self.lid_neighbours)
-        return reply | {"lid": lid.mean().reshape(1)}
-
-    def correct_labels(self, client: Client, got: Payload) -> Payload:
-        """Estimate the own rate; correct the largest losses where the global model is confident."""
-        losses = client.state["losses"].to(client.given.device)
-        rate = estimated_rate(losses)
-        suspected = largest(losses, int(len(client) * rate * self.relabel_ratio + 1e-9))
-        return {
-            "rate": torch.tensor([rate], dtype=torch.float64),
-            "relabelled": self.change_labels(client, got, suspected),
-        }
-
-    def relabel_all(self, client: Client, got: Payload) -> Payload:
-        """End of stage 2: every sample of which the fine-tuned model is confident."""
-        everything = torch.ones(len(client), dtype=torch.bool, device=client.given.device)
-        return {"relabelled": self.change_labels(client, got, everything)}
-
-    def change_labels(self, client: Client, got: Payload, among: Tensor) -> Tensor:
-        """Correct labels for good; how many have changed is returned."""
-        if not self.correct:
-            return torch.zeros(1, dtype=torch.int64)
-        before = current_labels(client)
-        client.model.load(got)
-        after = confident_labels(client.predict(views=self.scoring_views), before, self.confidence, among)
-        client.state["labels"] = after
-        client.note(relabelled=after)
-        changed = (after != before).sum().cpu().reshape(1)
-        return changed if int(changed) >= client.least_count else torch.zeros_like(changed)
-
-    def verdict(self, client: Client, got: Payload) -> Verdict:
-        """A label that was corrected is wrong; among the others the losses of the global model decide."""
-        verdict = super().verdict(client, got)
-        corrected = client.given.clone()
-        if "labels" in client.state:
-            corrected = client.for_all(client.state["labels"], client.given)
-        changed = corrected != client.given
-        return Verdict(leaning(verdict.p_wrong, changed), torch.where(changed, corrected, verdict.suggested))

@@ -9,15 +9,17 @@ Li, Li, Cheng, Liao, Yu: FedDiv: Collaborative Noise Filtering for Federated Lea
 | η | eta | | α (MixUp) | mixup |
 | δ̂_k (threshold) | noisy_client | | ω | participation of the run |
 
-The filter W = (μ, σ², π) is a mixture of two Gaussians over per-sample losses. The paper and its (withdrawn) code
-differ in many ways that move numbers; each is an option, `preset=code` takes all of the code's. Where Eqs. 6-7 write
-the local model, the losses are those of the global model that was just received, as in Algorithm 1 and in the code.
+`PaperFedDiv` is the paper, in the order of its Algorithm 1. `FedDiv`, the class that runs, adds to it the variants of
+the paper's Table 6 and what the released code does differently; each difference is an option, and `preset=code` takes
+all of them. The filter W = (μ, σ², π) is a mixture of two Gaussians over per-sample losses; as a message it is six
+numbers. Where Eqs. 6 and 7 write the local model, the losses are those of the global model that was just received, as
+in Algorithm 1 and in the code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -26,25 +28,22 @@ from torch import Tensor
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.average_mixtures import average_mixtures
 from fedwinnow.mathematics.payload import Exposure, Payload
-from fedwinnow.mathematics.two_gaussians import TwoGaussians, exact, fit_two_gaussians
+from fedwinnow.mathematics.two_gaussians import MixtureOptions, TwoGaussians, exact, fit_two_gaussians
 from fedwinnow.options import filled, option
-from fedwinnow.steps.passes_over_clients import rounds_of_passes, steps_of_turn
-from fedwinnow.steps.relabel import current_labels
-from fedwinnow.steps.sample_losses import sample_losses
-from fedwinnow.steps.watched_replies import noted
+from fedwinnow.steps.site_labels import current_labels, sample_losses
+from fedwinnow.steps.stages import noted, rounds_of_passes, steps_of_turn
 
 UNSEEN = torch.nan
-# What the code starts from, for losses between 0 and 1: two components that are almost the same.
-MIDDLE = (0.495, 0.505, 0.07, 0.07, 0.5, 0.5)
 
 
 @dataclass(frozen=True)
-class FedDiv(Method):
-    """A federated noise filter, relabelling, predictive-consistency re-selection and MixUp, in one stage."""
+class PaperFedDiv(Method):
+    """Algorithms 1 and 2 of the paper; the lines that the comments name are those of Algorithm 1.
 
-    name: ClassVar[str] = "feddiv"
+    Of its options `filter` is for the variants in `FedDiv`; it stands here to keep its place in the order of options.
+    """
+
     citation: ClassVar[str] = "Li et al., FedDiv: Collaborative Noise Filtering for Federated Learning, AAAI 2024"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "filter")
     exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "mixture": "client"}
@@ -74,6 +73,248 @@ class FedDiv(Method):
         None, "What stays of an old bias.", symbol="m", at_least=0, at_most=1, presets={"paper": 0.2, "code": 0.5}
     )
     noisy_client: float = option(0.1, "A client is noisy from this share of noisy samples.", at_least=0, at_most=1)
+
+    # --- the rounds, as the server plays them ----------------------------------------------------------------------
+
+    def start(self, server: Server) -> None:
+        """The initialised W and W_k: before the first filters have come in there are none."""
+        server.state["mixtures"] = torch.full((server.clients, 6), UNSEEN, dtype=torch.float64)
+        server.state["sizes"] = torch.zeros(server.clients, dtype=torch.float64)
+        server.state["filter"] = torch.full((6,), UNSEEN, dtype=torch.float64)
+
+    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
+        """Algorithm 1: every pass of the warm-up visits all clients; then each round has a random part of them."""
+        if server.round <= rounds_of_passes(server, self.passes):  # lines 4 to 6
+            server.note(stage="warm_up")
+            for clients in steps_of_turn(server, server.round - 1, self.group):
+                replies = yield Exchange("warm_up", clients, lambda client: dict(server.weights))
+                self.average_models(server, replies)
+        else:  # lines 7 to 30
+            server.note(stage="filter")
+            replies = yield Exchange("train", self.choose(server), lambda client: self.send(server, client))
+            self.merge(server, replies)
+
+    def send(self, server: Server, client: int) -> Payload:
+        """The global model and the federated filter."""
+        return {**server.weights, "filter": server.state["filter"]}
+
+    def warm_up(self, client: Client, got: Payload) -> Payload:
+        """Line 5: MixUp training only."""
+        client.model.load(got)
+        client.fit(lambda rows, x, y: self.warm_up_objective(client, rows, x, y, got))
+        return self.reply(client)
+
+    def train(self, client: Client, got: Payload) -> Payload:
+        """Lines 10 to 23: what a client does in a round."""
+        client.model.load(got)  # line 14
+        predicted = self.predicted(client)  # by the global model, fixed for this round
+        clean = self.p_clean(predicted, self.labels(client), got["filter"]) >= 0.5  # line 11, eq. (7)
+        client.note(selected=clean)
+        self.fit_selected(client, got, predicted, clean)  # lines 12 to 18
+        predicted = self.predicted(client)  # by the local model as it is after the last epoch
+        self.update_bias(client, predicted)  # line 20
+        return self.reply(client) | self.local_filter(client, predicted, got["filter"])  # lines 22 and 23
+
+    # --- label noise filtering -------------------------------------------------------------------------------------
+
+    def predicted(self, client: Client, rows: Tensor | None = None) -> Tensor:
+        """f(x), the logits of all samples or of these rows."""
+        return client.predict(rows=rows)
+
+    def labels(self, client: Client) -> Tensor:
+        """The labels of D_k."""
+        return client.given
+
+    def losses(self, predicted: Tensor, labels: Tensor) -> Tensor:
+        """Eq. (2): the cross-entropy of each sample."""
+        return sample_losses(predicted, labels)
+
+    def p_clean(self, predicted: Tensor, labels: Tensor, flat: Tensor) -> Tensor:
+        """Eqs. (3) and (6): the posterior of the component with the smaller mean.
+
+        Before there is a filter, everything is clean.
+        """
+        losses = self.losses(predicted, labels)
+        if torch.isnan(flat).any():
+            return torch.ones_like(losses)
+        return self.filter_from(flat).p_low(losses)
+
+    def filter_from(self, flat: Tensor) -> TwoGaussians:
+        """The filter that was sent as six numbers."""
+        return TwoGaussians.from_flat(flat)
+
+    # --- relabelling and re-selection: the training set ------------------------------------------------------------
+
+    def fit_selected(self, client: Client, got: Payload, predicted: Tensor, clean: Tensor) -> None:
+        """Lines 12 to 18: the local epochs; which rows an epoch has is asked before each one."""
+        rows, labels = self.training_set(client, predicted, clean)
+        client.fit(lambda batch, x, y: self.objective(client, batch, x, y, got), rows=rows, labels=labels)
+
+    def relabelled(self, client: Client, predicted: Tensor, clean: Tensor) -> Tensor:
+        """Eq. (8): the noisy samples of which the global model is confident; they get the label that it predicts."""
+        return ~clean & (best(predicted).values >= filled(self.confidence))
+
+    def debiased(self, client: Client, predicted: Tensor) -> Tensor:
+        """Eq. (9): F(x) = f(x; local) - ξ log p̂."""
+        bias = self.bias(client).clamp(min=1e-6).log().to(predicted)
+        return predicted - filled(self.debias) * bias
+
+    def consistent(self, client: Client, guess: Tensor, chosen: Tensor) -> Tensor:
+        """Eq. (10): those of the chosen on which the global and the de-biased local model, as it is now, agree."""
+        agreed, places = torch.zeros_like(chosen), chosen.nonzero().flatten()
+        predicted = self.predicted(client, places)
+        agreed[places] = self.debiased(client, predicted).argmax(1) == guess[places]
+        return agreed
+
+    def training_set(self, client: Client, predicted: Tensor, clean: Tensor) -> tuple[Callable[[], Tensor], Tensor]:
+        """Eq. (11): the rows of an epoch, as a function, and the labels; a clean client uses all that it has."""
+        labels = self.labels(client)
+        if noise_level(clean) < self.noisy_client:
+            return lambda: torch.arange(len(clean)), labels
+        guess, relabelled = best(predicted).indices, self.relabelled(client, predicted, clean)
+        chosen = clean | relabelled
+        return (
+            lambda: self.consistent(client, guess, chosen).nonzero().flatten().cpu(),
+            torch.where(relabelled, guess, labels),
+        )
+
+    # --- the bias of the local model -------------------------------------------------------------------------------
+
+    def bias(self, client: Client) -> Tensor:
+        """p̂, kept at the client; uniform before its first session."""
+        return client.state.get("bias", torch.full((client.classes,), 1.0 / client.classes, dtype=torch.float64))
+
+    def update_bias(self, client: Client, predicted: Tensor) -> None:
+        """Eq. (12): p̂ moves towards the mean prediction of the trained local model."""
+        m, mean = filled(self.momentum), exact(predicted.softmax(1)).mean(0).cpu()
+        client.state["bias"] = m * self.bias(client) + (1 - m) * mean
+
+    # --- the objective of local training ---------------------------------------------------------------------------
+
+    def mixed(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """MixUp: the logits of mixed samples, and their mixed labels."""
+        x, target = self.mix(client, x, y)
+        return client.model.module(x), target
+
+    def l_mix(self, client: Client, logits: Tensor, target: Tensor) -> Tensor:
+        """Eq. (13), as a mean over the batch."""
+        return self.criterion(logits, target, client.class_counts).mean()
+
+    def l_reg(self, client: Client, logits: Tensor) -> Tensor:
+        """Eq. (14): KL(uniform || q), q the mean prediction of the mixed batch."""
+        q: Tensor = logits.softmax(1).mean(0).clamp(min=1e-12)
+        return -(q * client.classes).log().mean()
+
+    def objective(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload) -> Tensor:
+        """Eq. (15): L_mix + η L_reg."""
+        logits, target = self.mixed(client, x, y)
+        loss = self.l_mix(client, logits, target)
+        return loss + self.eta * self.l_reg(client, logits) if self.eta else loss
+
+    def warm_up_objective(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload) -> Tensor:
+        """In the warm-up L_mix alone."""
+        return self.l_mix(client, *self.mixed(client, x, y))
+
+    # --- Algorithm 2: the local filter -----------------------------------------------------------------------------
+
+    def local_filter(self, client: Client, predicted: Tensor, flat: Tensor) -> Payload:
+        """W_k as six numbers; zeros where a component holds fewer samples than a site tells anything about."""
+        losses = self.losses(predicted, self.labels(client))
+        start = None if torch.isnan(flat).any() else self.filter_from(flat)
+        found = self.fit_filter(losses, start)
+        held = float(found.weights.min()) * len(client)
+        told = held >= client.least_count or bool(found.collapsed)
+        return {"mixture": found.flat.cpu() if told else torch.zeros_like(found.flat.cpu())}
+
+    def fit_filter(self, losses: Tensor, start: TwoGaussians | None) -> TwoGaussians:
+        """Algorithm 2: EM on the client's own losses, started at the federated filter, until it has converged.
+
+        An E step (line 3) has γ_g = π_g N(ℓ; μ_g, σ²_g) / Σ_g' π_g' N(ℓ; μ_g', σ²_g'); an M step (lines 4 to 6) has
+        μ_g = Σ γ_g ℓ / Σ γ_g, σ²_g = Σ γ_g (ℓ - μ_g)² / Σ γ_g and π_g = Σ γ_g / n_k.
+        """
+        return fit_two_gaussians(losses, **self.em(start))
+
+    def em(self, start: TwoGaussians | None) -> MixtureOptions:
+        """Where EM starts, and how it is run: the paper says no more."""
+        return {"start": start}
+
+    # --- what the server makes of the replies ----------------------------------------------------------------------
+
+    def merge(self, server: Server, replies: Replies) -> None:
+        """Lines 25 to 29: the global model, the cached filters and the federated filter."""
+        replies, news = noted(replies, "mixture", "samples")
+        self.average_models(server, replies)
+        told = {client: said for client, said in news.items() if bool(said["mixture"].any())}  # zeros: it has none
+        collapsed = self.cache_filters(server, told)
+        counted = self.counted(server, list(told))
+        if counted.any():  # else the filter stays as it was
+            server.state["filter"] = self.federated_filter(
+                server.state["mixtures"][counted], server.state["sizes"][counted]
+            )
+        server.note(
+            filter=[round(number, 4) for number in server.state["filter"].tolist()],
+            collapsed_filters=collapsed,
+        )
+
+    def average_models(self, server: Server, replies: Replies) -> None:
+        """Eq. (1): the mean of the models by the clients' sizes."""
+        super().merge(server, replies)
+
+    def cache_filters(self, server: Server, told: dict[int, Payload]) -> int:
+        """Eq. (4): W_k of the clients of this round; how many of them have collapsed is returned.
+
+        A filter whose two components are one tells nothing apart and would pull the others' together: its size is 0.
+        """
+        count = 0
+        for client, said in told.items():
+            mixture = said["mixture"].double()
+            collapsed = bool(TwoGaussians.from_flat(mixture).collapsed)
+            count += collapsed
+            server.state["mixtures"][client] = mixture
+            server.state["sizes"][client] = 0.0 if collapsed else said["samples"].double()
+        return count
+
+    def counted(self, server: Server, told: list[int]) -> Tensor:
+        """Whose filters are averaged: those of all clients that were seen so far."""
+        return server.state["sizes"] > 0
+
+    def federated_filter(self, mixtures: Tensor, sizes: Tensor) -> Tensor:
+        """Eq. (5): means, variances and weights of both components, averaged by the clients' sizes."""
+        share = (sizes / sizes.sum()).unsqueeze(1)
+        means, variances, weights = mixtures[:, 0:2], mixtures[:, 2:4], mixtures[:, 4:6]
+        return torch.cat([(share * means).sum(0), (share * variances).sum(0), (share * weights).sum(0)])
+
+    # --- what the filter says about labels -------------------------------------------------------------------------
+
+    def verdict(self, client: Client, got: Payload) -> Verdict:
+        """The filter itself: the posterior of the noisy component, and what the global model would say instead."""
+        client.model.load(got)
+        logits = client.predict()
+        return Verdict(1.0 - self.p_clean(logits, client.given, got["filter"]), logits.argmax(1))
+
+
+def best(predicted: Tensor) -> torch.return_types.max:
+    """The largest probability of each sample (`values`) and ŷ(x), the class that has it (`indices`)."""
+    return predicted.softmax(1).max(1)
+
+
+def noise_level(clean: Tensor) -> float:
+    """Line 12: δ̂_k, the share of the client's samples that the filter calls noisy."""
+    return float(exact(~clean).mean())
+
+
+# --- Variants, and what the released code does differently ---------------------------------------------------------
+
+# What the code starts from, for losses between 0 and 1: two components that are almost the same.
+MIDDLE = (0.495, 0.505, 0.07, 0.07, 0.5, 0.5)
+
+
+@dataclass(frozen=True)
+class FedDiv(PaperFedDiv):
+    """A federated noise filter, relabelling, predictive-consistency re-selection and MixUp, in one stage."""
+
+    name: ClassVar[str] = "feddiv"
+
     relabel: bool = option(True, "Add confidently relabelled samples (ablation).")
     relabel_from: float | None = option(
         None, "Train on them from this noisy share.", at_least=0, at_most=1, presets={"paper": 0.1, "code": 0.2}
@@ -128,194 +369,161 @@ class FedDiv(Method):
         None, "Show batch normalisation each batch unmixed, too.", presets={"paper": False, "code": True}
     )
 
-    # --- the server's half -----------------------------------------------------------------------------------------
+    # --- the filter: filter, first_filter, variance_weighting, sample_loss, normalise, em_steps, em_tolerance -------
 
     def start(self, server: Server) -> None:
-        server.state["mixtures"] = torch.full((server.clients, 6), UNSEEN, dtype=torch.float64)
-        server.state["sizes"] = torch.zeros(server.clients, dtype=torch.float64)
-        first = MIDDLE if self.first_filter == "middle" else (UNSEEN,) * 6
-        server.state["filter"] = torch.tensor(first, dtype=torch.float64)
-
-    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        if server.round <= rounds_of_passes(server, self.passes):
-            server.note(stage="warm_up")
-            for clients in steps_of_turn(server, server.round - 1, self.group):
-                replies = yield Exchange("warm_up", clients, lambda client: dict(server.weights))
-                super().merge(server, replies)
-        else:
-            server.note(stage="filter")
-            replies = yield Exchange("train", self.choose(server), lambda client: self.send(server, client))
-            self.merge(server, replies)
-
-    def send(self, server: Server, client: int) -> Payload:
-        return {**server.weights, "filter": server.state["filter"]}
+        super().start(server)
+        if self.first_filter == "middle":
+            server.state["filter"] = torch.tensor(MIDDLE, dtype=torch.float64)
 
     def merge(self, server: Server, replies: Replies) -> None:
+        """With `filter=local` nobody sends a filter."""
         if self.filter == "local":
-            super().merge(server, replies)  # eq. (1)
-            return
-        replies, news = noted(replies, "mixture", "samples")
-        super().merge(server, replies)  # eq. (1)
-        told = {client: reply for client, reply in news.items() if bool(reply["mixture"].any())}  # zeros: it has none
-        collapsed = 0
-        for client, reply in told.items():  # eq. (4)
-            mixture = reply["mixture"].double()
-            bad = bool(TwoGaussians.from_flat(mixture).collapsed)
-            collapsed += bad
-            server.state["mixtures"][client] = mixture
-            # A filter whose two components are one tells nothing apart, and would pull the others' together.
-            server.state["sizes"][client] = 0.0 if bad else reply["samples"].double()
-        # eq. (5): the global filter from all cached filters, or (degraded) from this round's only
-        sound = server.state["sizes"] > 0
+            self.average_models(server, replies)
+        else:
+            super().merge(server, replies)
+
+    def counted(self, server: Server, told: list[int]) -> Tensor:
+        """With `filter=degraded` only the filters of this round are averaged."""
+        counted = super().counted(server, told)
         if self.filter == "degraded":
-            sound &= torch.isin(torch.arange(server.clients), torch.tensor(list(told), dtype=torch.int64))
-        if sound.any():  # else that of before stays
-            server.state["filter"] = average_mixtures(
-                server.state["mixtures"][sound], server.state["sizes"][sound], filled(self.variance_weighting)
-            )
-        server.note(
-            filter=[round(number, 4) for number in server.state["filter"].tolist()],
-            collapsed_filters=collapsed,
-        )
+            counted &= torch.isin(torch.arange(server.clients), torch.tensor(told, dtype=torch.int64))
+        return counted
 
-    # --- the client's half -----------------------------------------------------------------------------------------
+    def federated_filter(self, mixtures: Tensor, sizes: Tensor) -> Tensor:
+        if self.variance_weighting == "squared":
+            return with_squared_shares(super().federated_filter(mixtures, sizes), mixtures, sizes)
+        if self.variance_weighting == "moment":
+            return by_moments(mixtures, sizes)
+        return super().federated_filter(mixtures, sizes)
 
-    def warm_up(self, client: Client, got: Payload) -> Payload:
-        """MixUp training only."""
-        eta = self.eta if self.regularise_warm_up else 0.0
-        client.model.load(got)
-        client.fit(lambda rows, x, y: self.regularised(client, x, y, eta))
-        return self.reply(client)
+    def losses(self, predicted: Tensor, labels: Tensor) -> Tensor:
+        """The code takes the cross-entropy of outputs that are probabilities already."""
+        twice = self.sample_loss == "double_softmax"
+        return super().losses(predicted.softmax(1) if twice else predicted, labels)
+
+    def p_clean(self, predicted: Tensor, labels: Tensor, flat: Tensor) -> Tensor:
+        """With `filter=local` each client fits a filter anew, to the losses of the global model."""
+        if self.filter == "local":
+            losses = self.losses(predicted, labels)
+            return self.fit_filter(losses, None).p_low(losses)
+        return super().p_clean(predicted, labels, flat)
+
+    def filter_from(self, flat: Tensor) -> TwoGaussians:
+        return replace(super().filter_from(flat), normalise=bool(self.normalise))
+
+    def local_filter(self, client: Client, predicted: Tensor, flat: Tensor) -> Payload:
+        return {} if self.filter == "local" else super().local_filter(client, predicted, flat)
+
+    def em(self, start: TwoGaussians | None) -> MixtureOptions:
+        """When EM has converged, which the paper leaves open; the code makes three steps."""
+        return {
+            **super().em(start),
+            "steps": filled(self.em_steps),
+            "tolerance": filled(self.em_tolerance),
+            "variance_floor": self.variance_floor,
+            "normalise": bool(self.normalise),
+        }
+
+    # --- relabelling and re-selection: relabel, reselect, and when, how long and for whom ---------------------------
 
     def train(self, client: Client, got: Payload) -> Payload:
-        client.model.load(got)
-        labels = current_labels(client)
-        predicted = client.predict(views=self.scoring_views)  # of the global model, fixed for this round
-        clean = self.p_clean(predicted, labels, got["filter"]) >= 0.5  # eq. (7)
-        client.note(selected=clean)
-        labels = self.fit_selected(client, got, predicted, labels, clean)
-        reply = self.reply(client) | self.update_state(client, labels, got["filter"])
-        client.state["visits"] = client.state.get("visits", torch.zeros(1, dtype=torch.int64)) + 1
+        reply = super().train(client, got)
+        client.state["visits"] = self.visits(client) + 1
         return reply
 
-    def p_clean(self, logits: Tensor, labels: Tensor, flat: Tensor) -> Tensor:
-        """Eqs. (3) and (6): the posterior of the clean component; before there is a filter, everything is clean."""
-        losses = sample_losses(logits, labels, self.sample_loss)
-        if self.filter == "local":
-            return self.fit_filter(losses, None).p_low(losses)
-        if torch.isnan(flat).any():
-            return torch.ones_like(losses)
-        return TwoGaussians.from_flat(flat, normalise=bool(self.normalise)).p_low(losses)
+    def visits(self, client: Client) -> Tensor:
+        """How often the client has trained with the filter."""
+        return client.state.get("visits", torch.zeros(1, dtype=torch.int64))
 
-    def fit_filter(self, losses: Tensor, start: TwoGaussians | None) -> TwoGaussians:
-        """Algorithm 2: EM on the client's own losses, started at the global filter."""
-        return fit_two_gaussians(
-            losses,
-            start=start,
-            steps=filled(self.em_steps),
-            tolerance=filled(self.em_tolerance),
-            variance_floor=self.variance_floor,
-            normalise=bool(self.normalise),
-        )
+    def late_enough(self, client: Client) -> bool:
+        """Whether the client re-selects, and trains on relabelled samples, on this visit already."""
+        return int(self.visits(client)) + 1 >= filled(self.reselect_from_visit)
 
-    def fit_selected(self, client: Client, got: Payload, predicted: Tensor, labels: Tensor, clean: Tensor) -> Tensor:
-        """Train on what eqs. (8)-(11) leave; the labels that the client believes in afterwards are returned."""
-        share = float(exact(~clean).mean())  # the estimated noise level
-        rows: Callable[[], Tensor]
-        if share < self.noisy_client:  # eq. (11): a clean client uses all it has
-            target = believed = labels
-            rows = torch.ones_like(clean).nonzero
-        else:
-            rows, target, believed = self.selection(client, predicted, labels, clean, share)
+    def training_set(self, client: Client, predicted: Tensor, clean: Tensor) -> tuple[Callable[[], Tensor], Tensor]:
+        rows, labels = super().training_set(client, predicted, clean)
+        if self.persistent_relabelling and noise_level(clean) >= self.noisy_client:
+            self.relabel_for_good(client, predicted, clean)
+        return (lambda: more_than_a_batch(rows(), client)) if self.full_batch else rows, labels
 
-        def rows_of_epoch() -> Tensor:
-            chosen = rows().flatten().cpu()
-            return chosen[:0] if self.full_batch and len(chosen) <= client.training.batch_size else chosen
+    def confident(self, client: Client, predicted: Tensor, clean: Tensor) -> Tensor:
+        """Eq. (8), or nothing where relabelling is off."""
+        return super().relabelled(client, predicted, clean) & self.relabel
 
-        client.fit(lambda batch, x, y: self.objective(client, batch, x, y, got), rows=rows_of_epoch, labels=target)
-        return believed
+    def relabelled(self, client: Client, predicted: Tensor, clean: Tensor) -> Tensor:
+        """Of the confident ones those that are trained on: none on early visits, nor at a client with little noise."""
+        much = noise_level(clean) >= filled(self.relabel_from)
+        return self.confident(client, predicted, clean) & (much and self.late_enough(client))
 
-    def selection(
-        self, client: Client, predicted: Tensor, labels: Tensor, clean: Tensor, share: float
-    ) -> tuple[Callable[[], Tensor], Tensor, Tensor]:
-        """Which rows a noisy client uses in an epoch, the labels it trains on, and those it keeps for good."""
-        visit = int(client.state.get("visits", torch.zeros(1))) + 1
-        late_enough = visit >= filled(self.reselect_from_visit)
-        probability, guess = predicted.softmax(1).max(1)
-        confident = ~clean & (probability >= filled(self.confidence)) & self.relabel  # eq. (8)
-        agreed = client.state.get("debiased", guess.cpu()).to(guess.device) == guess
-        joining = confident & late_enough & (share >= filled(self.relabel_from))
-        chosen = clean | joining
-
-        def rows() -> Tensor:
-            if not (self.reselect and late_enough):
-                return chosen.nonzero()
-            return self.consistent(client, guess, chosen, agreed).nonzero()  # eq. (10)
-
-        believed = labels
-        if self.persistent_relabelling:
-            lasting = confident & agreed if self.reselect_timing == "cached" else confident
-            believed = torch.where(lasting, guess, labels)
-            client.state["labels"] = believed
-        return rows, torch.where(joining, guess, labels), believed
-
-    def consistent(self, client: Client, guess: Tensor, chosen: Tensor, agreed: Tensor) -> Tensor:
-        """Eq. (10): those of the chosen on which the global and the de-biased local model agree."""
+    def relabel_for_good(self, client: Client, predicted: Tensor, clean: Tensor) -> None:
+        """In the code new labels replace the old ones, on early visits too; the local filter sees them already."""
+        guess, lasting = best(predicted).indices, self.confident(client, predicted, clean)
         if self.reselect_timing == "cached":
-            return chosen & agreed
-        now, places = torch.zeros_like(chosen), chosen.nonzero().flatten()
-        logits = client.predict(rows=places, views=self.scoring_views)
-        now[places] = self.debiased(client, logits).argmax(1) == guess[places]
-        return now
+            lasting = lasting & self.agreed_last_time(client, guess)
+        client.state["labels"] = torch.where(lasting, guess, self.labels(client))
 
-    def debiased(self, client: Client, logits: Tensor) -> Tensor:
-        """Eq. (9): F(x) = f(x; local) - xi log p-hat."""
-        bias = self.bias(client).clamp(min=1e-6).log().to(logits)
-        return logits - filled(self.debias) * bias
+    def labels(self, client: Client) -> Tensor:
+        return current_labels(client) if self.persistent_relabelling else super().labels(client)
 
-    def bias(self, client: Client) -> Tensor:
-        """p-hat, the client's mean prediction; uniform before its first session."""
-        return client.state.get("bias", torch.full((client.classes,), 1.0 / client.classes, dtype=torch.float64))
+    def consistent(self, client: Client, guess: Tensor, chosen: Tensor) -> Tensor:
+        """In the code the local model's opinion is that of the end of the client's last visit."""
+        if not (self.reselect and self.late_enough(client)):
+            return chosen
+        if self.reselect_timing == "cached":
+            return chosen & self.agreed_last_time(client, guess)
+        return super().consistent(client, guess, chosen)
 
-    def objective(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload) -> Tensor:
-        return self.regularised(client, x, y, self.eta)
+    def agreed_last_time(self, client: Client, guess: Tensor) -> Tensor:
+        """Where the cached prediction of the de-biased local model is the global one's; everywhere on a first visit."""
+        return client.state.get("debiased", guess.cpu()).to(guess.device) == guess
 
-    def regularised(self, client: Client, x: Tensor, y: Tensor, eta: float) -> Tensor:
-        """L_mix + eta L_reg (eqs. 13-15)."""
-        if self.unmixed_pass:
-            client.forward_samples += len(x)
-            with torch.no_grad():
-                client.model.module(x)
-        x, target = self.mix(client, x, y)
-        logits = client.model.module(x)
-        loss: Tensor = self.criterion(logits, target, client.class_counts).mean()  # eq. (13), as a mean
-        if eta == 0:
-            return loss
-        # eq. (14): KL(uniform || q), q the mean prediction of the mixed batch
-        mean: Tensor = logits.softmax(1).mean(0).clamp(min=1e-12)
-        return loss - eta * (mean * client.classes).log().mean()
-
-    def update_state(self, client: Client, labels: Tensor, flat: Tensor) -> Payload:
-        """After the last epoch: eq. (12) for p-hat, and the local filter on the trained model's losses."""
-        logits = client.predict(views=self.scoring_views)
-        debiased = self.debiased(client, logits)
+    def update_bias(self, client: Client, predicted: Tensor) -> None:
+        """In the code only samples of which the de-biased model is sure make the bias."""
+        debiased = self.debiased(client, predicted)
         if self.reselect_timing == "cached":
             client.state["debiased"] = debiased.argmax(1)
         sure = debiased.softmax(1).max(1).values > filled(self.bias_confidence)
         if sure.any():
-            share, mean = filled(self.momentum), exact(logits.softmax(1)[sure]).mean(0).cpu()
-            client.state["bias"] = share * self.bias(client) + (1 - share) * mean  # eq. (12)
-        if self.filter == "local":
-            return {}
-        losses = sample_losses(logits, labels, self.sample_loss)
-        start = None if torch.isnan(flat).any() else TwoGaussians.from_flat(flat, normalise=bool(self.normalise))
-        found = self.fit_filter(losses, start)
-        held = float(found.weights.min()) * len(client)  # samples of which a component's mean and variance are
-        told = held >= client.least_count or bool(found.collapsed)
-        return {"mixture": found.flat.cpu() if told else torch.zeros_like(found.flat.cpu())}
+            super().update_bias(client, predicted[sure])
 
-    def verdict(self, client: Client, got: Payload) -> Verdict:
-        """The filter itself: the posterior of the noisy component, and what the global model would say instead."""
-        client.model.load(got)
-        logits = client.predict()
-        return Verdict(1.0 - self.p_clean(logits, client.given, got["filter"]), logits.argmax(1))
+    # --- scoring and training: scoring_views, regularise_warm_up, unmixed_pass --------------------------------------
+
+    def predicted(self, client: Client, rows: Tensor | None = None) -> Tensor:
+        return client.predict(rows=rows, views=self.scoring_views)
+
+    def warm_up_objective(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload) -> Tensor:
+        usual = self.objective if self.regularise_warm_up else super().warm_up_objective
+        return usual(client, rows, x, y, got)
+
+    def mixed(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The code also shows the network the batch unmixed, which moves running statistics and nothing else."""
+        if self.unmixed_pass:
+            client.forward_samples += len(x)
+            with torch.no_grad():
+                client.model.module(x)
+        return super().mixed(client, x, y)
+
+
+def more_than_a_batch(rows: Tensor, client: Client) -> Tensor:
+    """The rows, or none where they are no more than a batch: in the code such a client does not train."""
+    return rows if len(rows) > client.training.batch_size else rows[:0]
+
+
+def with_squared_shares(federated: Tensor, mixtures: Tensor, sizes: Tensor) -> Tensor:
+    """The federated filter with the variances as in the code: the shares that weigh them are squared."""
+    share, variances = (sizes / sizes.sum()).unsqueeze(1), mixtures[:, 2:4]
+    return torch.cat([federated[0:2], (share**2 * variances).sum(0), federated[4:6]])
+
+
+def by_moments(mixtures: Tensor, sizes: Tensor) -> Tensor:
+    """A filter each of whose components has the mean and the variance that all its samples together have.
+
+    This is neither in the paper nor in the code.
+    """
+    share = (sizes / sizes.sum()).unsqueeze(1)
+    means, variances, weights = mixtures[:, 0:2], mixtures[:, 2:4], mixtures[:, 4:6]
+    weight = (share * weights).sum(0)
+    mass = share * weights / weight.clamp(min=1e-12)
+    mean = (mass * means).sum(0)
+    variance = (mass * (variances + (means - mean) ** 2)).sum(0)
+    return torch.cat([mean, variance, weight])

@@ -12,38 +12,54 @@ IJCAI 2024.
 Stage 1 is FedAvg. In its last pass every client starts from the same model; how its criticality differs from that of
 the aggregate becomes its quality. Stage 2 scales a client's steps and its weight by the quality and freezes parameters
 that are not critical to it. No code was published and the paper leaves much open: every reading is an option.
+
+FederatedEarlyStopping is the algorithm of the paper, in its order: Algorithm 1, then the equations of Sections 4.1 and
+4.2. FedES, at the end, adds the readings under which it works, and the rows of the paper's ablations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fedwinnow.federation.client import Around, Client
+from fedwinnow.federation.client import Around, Client, Step
 from fedwinnow.federation.method import Exchange, Method, Replies
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.aggregators import WeightedMean
+from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.scaling import zero_to_one
-from fedwinnow.mathematics.weighted_mean import WeightedMean
 from fedwinnow.options import option
-from fedwinnow.steps import criticality
 from fedwinnow.steps.contributions import loss_drops, shapley_values
-from fedwinnow.steps.criticality import ascending, chosen_parameters, most_critical
+from fedwinnow.steps.criticality import (
+    chosen_parameters,
+    critical_factor,
+    masked_factor,
+    most_critical,
+    scaled_steps,
+)
 
+MOST_POINTS = 2**22  # of a larger model every second, third, ... parameter stands for its neighbours
 PENDING = "pending."  # the mean of the last pass of stage 1, as far as it has come
 TRUSTING = ("loss_drop", "shapley")  # estimators of others, which look at trusted samples instead of criticality
 
 
-@dataclass(frozen=True)
-class FedES(Method):
-    """Early stopping to the degree of a client's estimated noise: masked, scaled steps and noise-aware averaging."""
+# --- the paper ------------------------------------------------------------------------------------------------------
 
-    name: ClassVar[str] = "fedes"
-    citation: ClassVar[str] = "Zeng et al., FedES: Federated Early-Stopping, IJCAI 2024"
+
+@dataclass(frozen=True)
+class FederatedEarlyStopping(Method):
+    """FedES as the paper describes it, with the options of every reading.
+
+    What the paper leaves open is read so: a client's mean criticality stands for its Gaussian, stage 2 goes on from the
+    model of stage 1, and momentum and decay do not move what is frozen.
+    """
+
     stages: ClassVar[tuple[str, ...]] = ("pre_train", "measure", "adaptive")
     own_aggregation: ClassVar[bool] = True
     forwards: ClassVar[dict[str, str]] = {
@@ -62,6 +78,9 @@ class FedES(Method):
         at_least=0,
         presets={"literal": None, "sensible": 1},
     )
+
+    # Rows of Tables 4 and 5, and readings of what the paper leaves open: these take effect in FedES, at the end of this
+    # file.
     estimator: Literal["mean", "emd", "signed_emd", "loss_drop", "shapley"] = option(
         "signed_emd",
         "Quality from the mean criticality, from the distance to the reference, or with its sign; with trusted samples "
@@ -98,82 +117,65 @@ class FedES(Method):
     )
     weights_only: bool = option(False, "Only weights of linear and convolutional layers are masked (CDR).")
 
-    def needed(self) -> tuple[str, ...]:
-        return ("trusted_data",) if self.estimator in TRUSTING else self.needs
-
-    # --- the server's half -----------------------------------------------------------------------------------------
+    # --- Algorithm 1 -----------------------------------------------------------------------------------------------
 
     def start(self, server: Server) -> None:
         server.state["samples"] = torch.zeros(server.clients, dtype=torch.float64)  # of those that were measured
         server.state["has_mask"] = torch.zeros(server.clients, dtype=torch.bool)
-        if self.estimator in TRUSTING:
-            server.state["gain"] = torch.zeros(server.clients, dtype=torch.float64)
-        if self.start_from == "scratch":
-            server.state |= {f"first.{key}": value.clone() for key, value in server.weights.items()}
 
     def first_stage(self, server: Server) -> int:
         """Rounds of stage 1: whole passes, of which the last one is measured."""
         rounds = round(server.rounds / 20) if self.s1 is None else self.s1
         return -(-max(rounds, 1) // server.rounds_per_pass) * server.rounds_per_pass
 
+    def question(self, server: Server) -> tuple[str, str]:
+        if "quality" in server.state:
+            return "adaptive", "train_selectively"
+        return "measure" if server.round > self.before_measuring(server) else "pre_train", "train"
+
+    def before_measuring(self, server: Server) -> int:
+        """Rounds before the last pass of stage 1."""
+        return self.first_stage(server) - server.rounds_per_pass
+
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
+        """One round: pre-training, its last pass, or stage 2; between them the quality is estimated."""
         if "pooled" in server.state:
             self.estimate(server)
-        measured = self.first_stage(server) - server.rounds_per_pass
-        if "quality" in server.state:
-            server.note(stage="adaptive")
-            ask = "train_selectively" if self.selective else "train"
-            replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
-            self.merge(server, replies)
-        elif server.round > measured:
-            server.note(stage="measure")
-            ask = "train_one_epoch" if self.s1 == 0 else "train"
+        stage, ask = self.question(server)
+        server.note(stage=stage)
+        if stage == "pre_train":
+            members = sorted(server.turn(server.round - 1))
+            replies = yield Exchange(ask, members, lambda client: dict(server.weights))
+            super().merge(server, replies)  # eq. (6)
+        elif stage == "measure":
             place = int(server.state.get("place", torch.zeros(1)))
-            members = sorted(server.turn(measured + place))
+            members = sorted(server.turn(self.before_measuring(server) + place))
             replies = yield Exchange(ask, members, lambda client: dict(server.weights))
             self.measure(server, replies, place + 1)
         else:
-            server.note(stage="pre_train")
-            members = sorted(server.turn(server.round - 1))
-            replies = yield Exchange("train", members, lambda client: dict(server.weights))
-            super().merge(server, replies)
+            replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
+            self.merge(server, replies)
 
-    @property
-    def selective(self) -> bool:
-        """Whether clients make masked, scaled steps."""
-        return self.stage2 in ("segd", "both")
+    # --- Section 4.1: federated noise estimation -------------------------------------------------------------------
 
     def measure(self, server: Server, replies: Replies, done: int) -> None:
         """One round of the last pass: everybody starts from the same W(s1), so the new model waits for the last."""
         mean, before = self.pending(server), server.weights["weights"]
-        chosen = chosen_parameters(server.model, weights_only=self.weights_only)
-        models: dict[int, Payload] = {}
+        parameters = self.parameters(server.model)
         for client, reply in replies:
             mean.add(reply, float(reply["samples"]))
-            if self.estimator in TRUSTING:
-                models[client] = reply
             server.state["samples"][client] = reply["samples"].double()
-            product = criticality.signed_criticality(reply["weights"], before, chosen)  # eq. (8), with its sign
+            product = signed_criticality(reply["weights"], before, parameters)  # eq. (8), with its sign
             server.remember(client, {"product": product})
-        if models:
-            server.state["gain"][list(models)] = self.gains(server, list(models.values()))
         server.state["place"] = torch.tensor([done])
         if done < server.rounds_per_pass:
             server.state |= {PENDING + key: value for key, value in mean.mean.items()}
             return
         for key in [key for key in server.state if key.startswith(PENDING)]:
             del server.state[key]
-        # eq. (7), with its sign
-        server.state["pooled"] = criticality.signed_criticality(mean.result()["weights"], before, chosen)
-        server.weights = mean.result()
-
-    def gains(self, server: Server, models: list[Payload]) -> Tensor:
-        """What FAIR and S-FedAvg make of the same models."""
-        assert server.trusted is not None  # see `needed`
-        if self.estimator == "loss_drop":
-            return loss_drops(server.trusted, server.weights, models)
-        orders = server.generator("orders")
-        return shapley_values(server.trusted, server.weights, models, permutations=5, generator=orders)
+        new = mean.result()
+        server.state["pooled"] = signed_criticality(new["weights"], before, parameters)  # eq. (7), with its sign
+        server.weights = new
 
     def pending(self, server: Server) -> WeightedMean:
         """The mean of the last pass, as far as it had come in the round before."""
@@ -182,15 +184,15 @@ class FedES(Method):
         mean.mean = {key[len(PENDING) :]: value for key, value in server.state.items() if key.startswith(PENDING)}
         return mean
 
+    def parameters(self, model: FlatModel) -> Tensor:
+        """Which parameters are looked at: all m of them."""
+        return chosen_parameters(model, weights_only=False)
+
     def estimate(self, server: Server) -> None:
-        """Eqs. (9)-(11): once, before the first round of stage 2."""
+        """The quality of every client, and its mask: once, before the first round of stage 2."""
         pooled = server.state.pop("pooled")
         members = [client for client in server.available if float(server.state["samples"][client]) > 0]
-        distances = self.distances(server, members, pooled)
-        turns = self.orientation == "auto" and self.estimator not in TRUSTING
-        if turns and criticality.opposed(distances, self.agreement(server, members, pooled)):
-            distances = -distances
-        quality = zero_to_one(distances).clamp(min=self.rho_floor)  # eq. (11)
+        quality = self.quality_of(self.distances(server, members, pooled))
         # A client that failed in the last pass of stage 1 is taken to be as good as the others are on average.
         server.state["quality"] = torch.full((server.clients,), float(quality.mean()), dtype=torch.float64)
         server.state["quality"][members] = quality
@@ -198,25 +200,207 @@ class FedES(Method):
         server.note(quality=[shown.get(client) for client in range(server.clients)])
         for client in server.available:
             server.remember(client, self.mask_for(server, client, pooled))
-        if self.start_from == "scratch":
-            server.start_anew({key: server.state.pop(f"first.{key}") for key in server.weights})
 
     def distances(self, server: Server, members: list[int], pooled: Tensor) -> Tensor:
-        """d_n of eq. (9), or what stands for it; clients are read from disk one by one."""
-        if self.estimator in TRUSTING:
-            return server.state["gain"][members]
-        reference = ascending(pooled.abs())
-        if self.reference == "mean_local":
-            mean = WeightedMean(keys=("curve",))
-            for client in members:
-                mean.add({"curve": self.curve(server, client)}, 1.0)
-            reference = mean.result()["curve"]
-        found = [criticality.estimates(self.curve(server, client), reference)[self.estimator] for client in members]
+        """d_n of every client; clients are read from disk one by one."""
+        reference = self.reference_curve(server, members, pooled)
+        found = [self.distance(self.curve(server, client), reference) for client in members]
         return torch.tensor(found, dtype=torch.float64)
 
     def curve(self, server: Server, client: int) -> Tensor:
         """The distribution of g_n."""
         return ascending(server.recall(client)["product"].abs())
+
+    def reference_curve(self, server: Server, members: list[int], pooled: Tensor) -> Tensor:
+        """The distribution of g_s."""
+        return ascending(pooled.abs())
+
+    def distance(self, curve: Tensor, reference: Tensor) -> float:
+        """d_n, eq. (9): the earth mover's distance with the sign, eq. (10), of mu_n - mu_s."""
+        sign = torch.sign(mean_of(curve) - reference.mean(dtype=torch.float64))
+        return float(sign) * earth_movers_distance(curve, reference)
+
+    def quality_of(self, distances: Tensor) -> Tensor:
+        """rho_n, eq. (11): min-max; equal distances are all of quality 1."""
+        return zero_to_one(distances)
+
+    # --- Section 4.2: parameter-adaptive updating ------------------------------------------------------------------
+
+    def mask_for(self, server: Server, client: int, pooled: Tensor) -> Payload:
+        """M_n, eqs. (12) to (15), packed: the rho_n m most critical parameters; g_s where the client has no g_n."""
+        product = server.recall(client).get("product", pooled)
+        mask = most_critical(product.abs(), float(server.state["quality"][client]))
+        return {"mask": packed(mask)}
+
+    def send(self, server: Server, client: int) -> Payload:
+        """The model; at the first visit of stage 2 also quality and mask."""
+        if "quality" not in server.state or bool(server.state["has_mask"][client]):
+            return dict(server.weights)
+        quality = server.state["quality"][client].float().reshape(1)
+        return {**server.weights, **server.recall(client), "quality": quality}
+
+    def train_selectively(self, client: Client, got: Payload) -> Payload:
+        """Local training by SeGD; quality and mask came once and are kept."""
+        client.state |= {key: got[key] for key in ("quality", "mask") if key in got}
+        client.model.load(got)
+        steps = self.selective_steps(client, got)
+        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), around=steps)
+        return self.reply(client)
+
+    def selective_steps(self, client: Client, got: Payload) -> Around:
+        """SeGD, eq. (16): every step is multiplied by rho_n M_n, with momentum and decay: frozen means frozen."""
+        return scaled_steps(self.step_factor(client, got), gradient=False)
+
+    def step_factor(self, client: Client, got: Payload) -> Callable[[FlatModel], Tensor]:
+        """rho_n M_n, the same at every step."""
+        parameters = self.parameters(client.model)
+        mask = unpacked(client.state["mask"], int(parameters.sum()))
+        factor = masked_factor(mask, float(client.state["quality"]), parameters)
+        return lambda model: factor
+
+    def merge(self, server: Server, replies: Replies) -> None:
+        """NaAgg, eq. (18): models are weighted by |D_n| rho_n."""
+        mean, answered = WeightedMean(server.weights), []
+        for client, reply in replies:
+            answered.append(client)
+            mean.add(reply, float(reply["samples"]) * self.importance(server, client))
+        server.state["has_mask"][answered] = True
+        if mean.total > 0:  # where all who took part have quality 0, the model stays as it is
+            server.weights = mean.result()
+
+    def importance(self, server: Server, client: int) -> float:
+        """rho_n."""
+        return float(server.state["quality"][client])
+
+
+def signed_criticality(after: Tensor, before: Tensor, parameters: Tensor) -> Tensor:
+    """(after - before) times before, of these parameters: its size is their criticality, eqs. (7) and (8).
+
+    That is eq. (1) with the update in place of the gradient.
+    """
+    weights = before[: len(parameters)]
+    product = (after[: len(parameters)] - weights) * weights
+    return torch.nan_to_num(product[parameters])  # a product of huge weights may overflow
+
+
+def ascending(criticality: Tensor) -> Tensor:
+    """The distribution of a vector of criticalities: its values in order."""
+    step = -(-len(criticality) // MOST_POINTS)
+    return criticality[::step].sort().values
+
+
+def earth_movers_distance(first: Tensor, second: Tensor) -> float:
+    """In one dimension and for equally many values: the mean distance of values of equal rank."""
+    return float((first - second).abs().mean(dtype=torch.float64))
+
+
+def mean_of(curve: Tensor) -> float:
+    """mu_n: the paper takes it from a mixture with one Gaussian per client, which is read as the mean criticality."""
+    return float(curve.mean(dtype=torch.float64))
+
+
+def packed(mask: Tensor) -> Tensor:
+    """A mask as it travels: one bit per parameter."""
+    return torch.from_numpy(np.packbits(mask.cpu().numpy()))
+
+
+def unpacked(bits: Tensor, count: int) -> Tensor:
+    """The mask that was packed."""
+    return torch.from_numpy(np.unpackbits(bits.cpu().numpy(), count=count)).bool()
+
+
+# --- sensible readings, and the paper's ablations -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FedES(FederatedEarlyStopping):
+    """Early stopping to the degree of a client's estimated noise: masked, scaled steps and noise-aware averaging."""
+
+    name: ClassVar[str] = "fedes"
+    citation: ClassVar[str] = "Zeng et al., FedES: Federated Early-Stopping, IJCAI 2024"
+
+    def needed(self) -> tuple[str, ...]:
+        return ("trusted_data",) if self.estimator in TRUSTING else self.needs
+
+    def start(self, server: Server) -> None:
+        super().start(server)
+        if self.estimator in TRUSTING:
+            server.state["gain"] = torch.zeros(server.clients, dtype=torch.float64)
+        if self.start_from == "scratch":
+            server.state |= {f"first.{key}": value.clone() for key, value in server.weights.items()}
+
+    def question(self, server: Server) -> tuple[str, str]:
+        """s1=0 measures one local epoch; a stage 2 without SeGD trains as usual."""
+        stage, ask = super().question(server)
+        if stage == "measure" and self.s1 == 0:
+            return stage, "train_one_epoch"
+        return stage, "train" if stage == "adaptive" and not self.selective else ask
+
+    @property
+    def selective(self) -> bool:
+        """Whether clients make masked, scaled steps."""
+        return self.stage2 in ("segd", "both")
+
+    # --- other estimates of quality --------------------------------------------------------------------------------
+
+    def train_one_epoch(self, client: Client, got: Payload) -> Payload:
+        """The shortest stage 1: criticality of one local epoch."""
+        client.model.load(got)
+        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), epochs=1)
+        return self.reply(client)
+
+    def measure(self, server: Server, replies: Replies, done: int) -> None:
+        """The estimators of FAIR and S-FedAvg look at the same models."""
+        if self.estimator not in TRUSTING:
+            super().measure(server, replies, done)
+            return
+        before, models = server.weights, dict(replies)
+        super().measure(server, iter(models.items()), done)
+        if models:
+            server.state["gain"][list(models)] = self.gains(server, before, list(models.values()))
+
+    def gains(self, server: Server, before: Payload, models: list[Payload]) -> Tensor:
+        """What FAIR and S-FedAvg make of models that were trained from the one before."""
+        assert server.trusted is not None  # see `needed`
+        if self.estimator == "loss_drop":
+            return loss_drops(server.trusted, before, models)
+        orders = server.generator("orders")
+        return shapley_values(server.trusted, before, models, permutations=5, generator=orders)
+
+    def parameters(self, model: FlatModel) -> Tensor:
+        """weights_only: only those of linear and convolutional layers."""
+        return chosen_parameters(model, weights_only=self.weights_only)
+
+    def estimate(self, server: Server) -> None:
+        """start_from=scratch: stage 2 begins with the first weights of the run."""
+        super().estimate(server)
+        if self.start_from == "scratch":
+            server.start_anew({key: server.state.pop(f"first.{key}") for key in server.weights})
+
+    def distances(self, server: Server, members: list[int], pooled: Tensor) -> Tensor:
+        """orientation=auto turns the ranking round where it is opposed to how well updates agree."""
+        if self.estimator in TRUSTING:
+            return server.state["gain"][members]
+        distances = super().distances(server, members, pooled)
+        turns = self.orientation == "auto" and opposed(distances, self.agreement(server, members, pooled))
+        return -distances if turns else distances
+
+    def reference_curve(self, server: Server, members: list[int], pooled: Tensor) -> Tensor:
+        """reference=mean_local: the mean of the clients' distributions."""
+        if self.reference == "aggregate":
+            return super().reference_curve(server, members, pooled)
+        mean = WeightedMean(keys=("curve",))
+        for client in members:
+            mean.add({"curve": self.curve(server, client)}, 1.0)
+        return mean.result()["curve"]
+
+    def distance(self, curve: Tensor, reference: Tensor) -> float:
+        """The rows of Table 4 that leave out the sign, or the distance."""
+        if self.estimator == "mean":
+            return mean_of(curve)
+        if self.estimator == "emd":
+            return earth_movers_distance(curve, reference)
+        return super().distance(curve, reference)
 
     def agreement(self, server: Server, members: list[int], pooled: Tensor) -> Tensor:
         """How much a client's update points where those of all others point together."""
@@ -227,79 +411,66 @@ class FedES(Method):
             found.append(torch.cosine_similarity(own, pooled - share * own, dim=0).double())
         return torch.stack(found)
 
-    def mask_for(self, server: Server, client: int, pooled: Tensor) -> Payload:
-        """Eqs. (12)-(15), packed; nothing where no mask of stage 1 is needed."""
-        if not (self.selective and self.mask == "static"):
-            return {}
-        product = server.recall(client).get("product", pooled)
-        mask = most_critical(product.abs(), float(server.state["quality"][client]))
-        return {"mask": criticality.packed(mask)}
+    def quality_of(self, distances: Tensor) -> Tensor:
+        """rho_floor: nobody is silenced for good."""
+        return super().quality_of(distances).clamp(min=self.rho_floor)
+
+    # --- other second stages ---------------------------------------------------------------------------------------
 
     def choose(self, server: Server) -> Sequence[int]:
+        """stage2=select leaves out clients of quality below 0.5."""
         if self.stage2 != "select":
-            return server.sample()
+            return super().choose(server)
         kept = [client for client in server.available if float(server.state["quality"][client]) >= 0.5]
         return server.sample(among=kept)
 
+    def mask_for(self, server: Server, client: int, pooled: Tensor) -> Payload:
+        """Nothing where no mask of stage 1 is needed."""
+        return super().mask_for(server, client, pooled) if self.selective and self.mask == "static" else {}
+
     def send(self, server: Server, client: int) -> Payload:
-        if not self.selective or "quality" not in server.state or bool(server.state["has_mask"][client]):
-            return dict(server.weights)
-        quality = server.state["quality"][client].float().reshape(1)
-        return {**server.weights, **server.recall(client), "quality": quality}
-
-    def merge(self, server: Server, replies: Replies) -> None:
-        mean, answered = WeightedMean(server.weights), []
-        for client, reply in replies:
-            answered.append(client)
-            aware = self.stage2 in ("naagg", "both")
-            rho = float(server.state["quality"][client]) if aware else 1.0
-            mean.add(reply, float(reply["samples"]) * rho)  # eq. (18)
-        server.state["has_mask"][answered] = True
-        if mean.total > 0:  # where all who took part have quality 0, the model stays as it is
-            server.weights = mean.result()
-
-    # --- the client's half -----------------------------------------------------------------------------------------
-
-    def train_one_epoch(self, client: Client, got: Payload) -> Payload:
-        """The shortest stage 1: criticality of one local epoch."""
-        client.model.load(got)
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), epochs=1)
-        return self.reply(client)
-
-    def train_selectively(self, client: Client, got: Payload) -> Payload:
-        """Stage 2 with SeGD; quality and mask came once and are kept."""
-        client.state |= {key: got[key] for key in ("quality", "mask") if key in got}
-        client.model.load(got)
-        steps = self.selective_steps(client, got)
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), around=steps)
-        return self.reply(client)
+        return super().send(server, client) if self.selective else dict(server.weights)
 
     def selective_steps(self, client: Client, got: Payload) -> Around:
-        """eq. (16): every step is multiplied by rho_n M_n."""
-        rho, model = float(client.state["quality"]), client.model
-        chosen = chosen_parameters(model, weights_only=self.weights_only)
+        """frozen=gradient: momentum and decay still move what is frozen."""
+        return scaled_steps(self.step_factor(client, got), gradient=self.frozen == "gradient")
 
-        def of_gradient(gradient: Tensor) -> Tensor:
-            return criticality.critical_factor(model, gradient, rho, chosen)  # eq. (1)
-
+    def step_factor(self, client: Client, got: Payload) -> Callable[[FlatModel], Tensor]:
+        """mask=per_step and mask=per_round: by a gradient, eq. (1), in place of the update of stage 1."""
+        if self.mask == "static":
+            return super().step_factor(client, got)
+        rho, parameters = float(client.state["quality"]), self.parameters(client.model)
         if self.mask == "per_step":
-            return criticality.scaled_steps(lambda model: of_gradient(model.gradient), gradient=self.masks_gradient)
-        if self.mask == "per_round":
-            fixed = of_gradient(self.whole_gradient(client, got))
-        else:
-            mask = criticality.unpacked(client.state["mask"], int(chosen.sum()))
-            fixed = criticality.masked_factor(mask, rho, chosen)
-        return criticality.scaled_steps(lambda model: fixed, gradient=self.masks_gradient)
-
-    @property
-    def masks_gradient(self) -> bool:
-        """Whether frozen means the gradient only."""
-        return self.frozen == "gradient"
+            return lambda model: critical_factor(model, model.gradient, rho, parameters)
+        factor = critical_factor(client.model, self.whole_gradient(client, got), rho, parameters)
+        return lambda model: factor
 
     def whole_gradient(self, client: Client, got: Payload) -> Tensor:
         """The gradient over all samples at the global model, without a mask: a frozen entry would never come back."""
         total = torch.zeros_like(client.model.gradient)
-        adding = criticality.summing_into(total)
+        adding = summing_into(total)
         client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), epochs=1, around=adding)
         client.model.load(got)  # running statistics have moved
         return total
+
+    def importance(self, server: Server, client: int) -> float:
+        """A stage 2 without NaAgg weights models by their samples alone."""
+        return super().importance(server, client) if self.stage2 in ("naagg", "both") else 1.0
+
+
+def opposed(first: Tensor, second: Tensor) -> bool:
+    """Whether two rankings of clients tend to be opposite."""
+    first, second = first - first.mean(), second - second.mean()
+    return float(first @ second) < 0
+
+
+def summing_into(total: Tensor) -> Around:
+    """No step at all: the gradients are added up."""
+
+    def around(step: Step, model: FlatModel) -> Step:
+        def add() -> None:
+            total.add_(model.gradient)
+
+        return add
+
+    return around

@@ -32,8 +32,8 @@ from fedwinnow.mathematics.proximal import distance_to
 from fedwinnow.mathematics.small_loss import kept_count, smallest
 from fedwinnow.mathematics.two_gaussians import exact, fit_two_gaussians
 from fedwinnow.options import option
-from fedwinnow.steps.sample_losses import sample_losses
-from fedwinnow.steps.warm_up import first_rounds
+from fedwinnow.steps.site_labels import sample_losses
+from fedwinnow.steps.stages import first_rounds
 
 PERSONAL = "personal."  # before the keys of the client's own model in its memory
 FLOOR = 1e-8  # added to probabilities, because CR has no lower end without it

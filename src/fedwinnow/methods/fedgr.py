@@ -14,6 +14,9 @@ with Noisy Labels, ICML 2026.
 Every visit starts with the global model: it scores the site's samples (running mean loss), relabels what it is sure
 of, corrects the site's EMA teacher and gives the representation that the local model is held to. The server fits one
 mixture to the losses of a round's clients; each client gets its own clean probabilities q back at its next visit.
+
+GlobalReviser is the algorithm of the paper, in the paper's order: Algorithms 1 and 2, then the equations of Sections
+3.2 to 3.5. FedGr, at the end, adds what the paper does not do: its ablations, other readings, and its code.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedwinnow.federation.client import Client
+from fedwinnow.federation.client import Around, Client, Step
 from fedwinnow.federation.method import Method, Replies, Verdict
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.distillation import divergence
@@ -34,55 +37,46 @@ from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.two_gaussians import TwoGaussians, exact, fit_two_gaussians
 from fedwinnow.models.features import logits_and_features
 from fedwinnow.options import filled, option
-from fedwinnow.steps.moving_average import MovingAverage
-from fedwinnow.steps.passes_over_clients import rounds_of_passes
-from fedwinnow.steps.relabel import NOTHING, sure_guesses
-from fedwinnow.steps.sample_losses import mean_over_visits, sample_losses
 from fedwinnow.steps.second_model import answers, second_model
-from fedwinnow.steps.watched_replies import noted
+from fedwinnow.steps.site_labels import NOTHING, mean_over_visits, sample_losses, sure_guesses
+from fedwinnow.steps.stages import noted, rounds_of_passes
 
 
 @dataclass(frozen=True)
 class Sieved:
     """What the sieve says about a site."""
 
-    q: Tensor  # the clean probability of each sample
-    clean: Tensor
+    q: Tensor  # q_i,k: the clean probability of each sample
+    clean: Tensor  # which samples are in D_c
     rate: float  # r_k, the share of samples that are not clean
     known: bool  # false before the site was sieved
 
 
 @dataclass
-class Lesson:
-    """What local training goes by in one visit."""
+class RevisedTargets:
+    """What the global model sets local training to aim at in one visit."""
 
-    pseudo: Tensor  # label per sample, or NOTHING
-    share: Tensor  # how much of the given label stays in the refined one
+    pseudo: Tensor  # y_pse: a label per sample, or NOTHING
+    share: Tensor  # how much of the given label stays in the refined one; the rest is the pseudo-label
     rows: Tensor | None = None  # train on these only
+    reliable: float = 0.0  # |D_r| / |D|
     teacher: Tensor | FlatModel | None = None  # its logits per sample, or itself
     anchor: Tensor | FlatModel | None = None  # the global model's features per sample, or the model
 
 
-def reliable_samples(client: Client) -> Tensor:
-    """D_r of eq. (16): samples that label refining ever found clean or gave a pseudo-label; empty at first."""
-    return client.state.get("reliable", torch.zeros(len(client), dtype=torch.bool))
-
-
-def reliable_share(client: Client) -> float:
-    """|D_r| / |D|."""
-    return float(reliable_samples(client).double().mean())
+# --- the paper ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class FedGr(Method):
-    """The global model revises: it sieves samples, refines labels, corrects the EMA teacher and anchors features."""
+class GlobalReviser(Method):
+    """FedGR as the paper describes it, with the options of every variant."""
 
-    name: ClassVar[str] = "fedgr"
-    citation: ClassVar[str] = "Tian et al., Global Reviser for Federated Learning with Noisy Labels, ICML 2026"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "revise")
     exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "sample_loss": "sample"}
 
     preset: Literal["paper", "code"] = option("paper", "Follow the paper, or its development code where they differ.")
+
+    # What the paper sets (Table 17); warm_up_sampling=ordinary is a row of its Table 5, see FedGr.
     warm_up: int | None = option(
         None, "Rounds on given labels first; none: a fifth of all, in whole passes.", symbol="α", at_least=0
     )
@@ -97,6 +91,9 @@ class FedGr(Method):
     refined_share: float = option(0.5, "With fewer reliable labels the global model teaches.", symbol="μ", at_least=0)
     weak: Literal["none", "flip", "crop_flip", "strong"] = option("crop_flip", "The weak view; not the run's --views.")
     strong: Literal["none", "flip", "crop_flip", "strong"] = option("strong", "The view that local training sees.")
+
+    # Ablations, readings, and where the code differs: these take effect in FedGr, at the end of this file. Only
+    # clean_from is used here: the paper has such a threshold, but does not say which.
     sieve: Literal["global", "local"] = option("global", "Whose losses are sieved: those of which model (ablation).")
     gmm_scope: Literal["server", "client"] = option(
         "server", "Who fits the mixture; client: no loss of a sample is sent."
@@ -141,11 +138,7 @@ class FedGr(Method):
         None, "Leave out the last batch of an epoch when it is not full.", presets={"paper": False, "code": True}
     )
 
-    def exposed(self) -> dict[str, Exposure]:
-        kept_back = () if self.gmm_scope == "server" else ("sample_loss",)
-        return {key: kind for key, kind in self.exposes.items() if key not in kept_back}
-
-    # --- the server's half -----------------------------------------------------------------------------------------
+    # --- Algorithm 1: the server -----------------------------------------------------------------------------------
 
     def warm_up_rounds(self, server: Server) -> int:
         """Rounds before labels are refined."""
@@ -153,37 +146,29 @@ class FedGr(Method):
         return passes if self.warm_up is None else min(self.warm_up, server.rounds)
 
     def early(self, server: Server) -> bool:
-        """Whether the warm-up goes on."""
+        """Whether the warm-up goes on: t < alpha."""
         return server.round <= self.warm_up_rounds(server)
 
     def question(self, server: Server) -> tuple[str, str]:
         return ("warm_up", "train_early") if self.early(server) else ("revise", "train")
 
     def choose(self, server: Server) -> Sequence[int]:
-        in_turn = self.early(server) and self.warm_up_sampling == "turns"
-        return server.turn(server.round - 1) if in_turn else server.sample()
+        """Line 2: without replacement in the warm-up, so that everybody is sieved equally often; then as usual."""
+        return server.turn(server.round - 1) if self.early(server) else server.sample()
 
     def send(self, server: Server, client: int) -> Payload:
-        """The model, and what the sieve found out about this client's own samples."""
+        """Line 4: the model, and what the sieve found out about this client's own samples."""
         return {**server.weights, **server.recall(client)}
 
     def merge(self, server: Server, replies: Replies) -> None:
+        """Lines 6 and 7: average the models (eq. 2) and sieve the samples of all who sent their losses."""
         replies, news = noted(replies, maybe=("sample_loss",))
         super().merge(server, replies)
         losses = {client: said["sample_loss"] for client, said in news.items() if said}
         if losses:
-            everything = torch.cat(list(losses.values()))
-            mixture = self.mixture(everything)
-            server.note(noisy_share=round(float((mixture.p_low(everything) < self.clean_from).double().mean()), 4))
-            for client, mine in losses.items():
-                server.remember(client, {"clean_probability": mixture.p_low(mine).float()})
+            self.sieve_round(server, losses)
 
-    def mixture(self, losses: Tensor) -> TwoGaussians:
-        """Federated sieving: two Gaussians; losses that are all equal are all clean."""
-        steps, tolerance, floor = filled(self.em_steps), filled(self.em_tolerance), filled(self.variance_floor)
-        return fit_two_gaussians(losses, steps=steps, tolerance=tolerance, variance_floor=floor)
-
-    # --- the client's half: before training ------------------------------------------------------------------------
+    # --- Algorithm 2: local training -------------------------------------------------------------------------------
 
     def train_early(self, client: Client, got: Payload) -> Payload:
         """Warm-up: given labels, no distillation."""
@@ -193,129 +178,156 @@ class FedGr(Method):
         return self.visit(client, got, early=False)
 
     def visit(self, client: Client, got: Payload, *, early: bool) -> Payload:
-        """Algorithm 2."""
-        if self.full_batches:
-            client.training = replace(client.training, drop_last=True)
-        sieving = early or not self.freeze_sieve
-        client.model.load(got)
-        if sieving and self.sieve == "global":
-            self.observe(client)
+        """The whole of Algorithm 2."""
+        client.model.load(got)  # line 3
+        self.observe(client)  # line 4: eqs. (9) and (10)
+        reply = self.revise(client, got, early=early)
+        return reply | {"sample_loss": client.state["mean_loss"]}  # line 20
+
+    def revise(self, client: Client, got: Payload, *, early: bool) -> Payload:
+        """Lines 4 to 19: what the global model says now, and training by it."""
         sieved = self.sieved(client, got)
         logits, features = client.predict_with_features(views=self.weak)
-        before = reliable_share(client)
-        lesson = self.given_labels(client) if early else self.refined_labels(client, logits, sieved)
+        targets = self.given_labels(client) if early else self.refined_labels(client, logits, sieved)
         if self.lambda_r:
-            lesson.anchor = features if self.anchor == "once" else second_model(client, client.model.weights)
-        reliable = before if self.reset_by == "last_visit" else reliable_share(client)
-        kept = 0.0 if early else self.kept_by_revision(sieved.rate, reliable)
-        teacher = self.revised_teacher(client, kept, lesson, early=early) if self.lambda_b else None
-        self.fit(client, lesson, teacher)
-        if sieving and self.sieve == "local":
-            self.observe(client)
-        leaves = sieving and self.gmm_scope == "server"
-        return self.reply(client) | ({"sample_loss": client.state["mean_loss"]} if leaves else {})
+            targets.anchor = self.anchored(client, features)
+        teacher = None
+        if self.lambda_b:
+            kept = 0.0 if early else self.kept_by_revision(sieved.rate, targets.reliable)  # eq. (15)
+            teacher = self.revised_teacher(client, kept, targets, early=early)  # line 5
+        self.fit(client, targets, teacher)  # lines 6 to 19
+        return self.reply(client)
+
+    def fit(self, client: Client, targets: RevisedTargets, teacher: MovingAverage | None) -> None:
+        """Local training on strong views (eq. 6); after each step the teacher follows (eq. 12, m_k >= 1)."""
+
+        def objective(rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            return self.loss_of(client, targets, rows.to(y.device), x, y)
+
+        around = None if teacher is None else teacher.following(self.local_decay)
+        client.fit(objective, rows=targets.rows, views=self.strong, around=around)
+        client.state |= {} if teacher is None else teacher.state
+
+    # --- Section 3.2: the local objective --------------------------------------------------------------------------
+
+    def loss_of(self, client: Client, targets: RevisedTargets, rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Eq. (4): L_SR + lambda_B B + lambda_R R."""
+        logits, features = logits_and_features(client.model.module, x)
+        loss = self.refined_loss(client, targets.pseudo[rows], targets.share[rows], logits, y)
+        if targets.teacher is not None:
+            loss = loss + self.lambda_b * self.distillation(client, targets.teacher, rows, logits)
+        if targets.anchor is not None:
+            loss = loss + self.lambda_r * self.regularisation(client, targets.anchor, rows, features)
+        return loss
+
+    # --- Section 3.3: sieving and refining -------------------------------------------------------------------------
+
+    def refined_loss(self, client: Client, pseudo: Tensor, share: Tensor, logits: Tensor, given: Tensor) -> Tensor:
+        """L_SR, eq. (8): the mean cross-entropy of the labels as given (eq. 5) or as refined (eq. 7)."""
+        return self.refined_losses(client, pseudo, share, logits, given).mean()
+
+    def refined_losses(self, client: Client, pseudo: Tensor, share: Tensor, logits: Tensor, given: Tensor) -> Tensor:
+        """H(p, share * given + (1 - share) * pseudo) of each sample; no pseudo-label is the zero vector."""
+        of_given = self.criterion(logits, given, client.class_counts)
+        of_pseudo = self.criterion(logits, pseudo.clamp(min=0), client.class_counts) * (pseudo != NOTHING)
+        return share * of_given + (1 - share) * of_pseudo
 
     def observe(self, client: Client) -> None:
-        """Eqs. (9)-(10): the running mean, over the visits, of each sample's loss on the image as it is."""
-        mean = mean_over_visits(client, sample_losses(client.predict(), client.given).cpu())
-        if self.gmm_scope == "client":
-            client.state["clean_probability"] = self.mixture(mean).p_low(mean).float()
+        """Eqs. (9) and (10): each sample's loss on the image as it is, and its mean over the visits so far."""
+        losses = sample_losses(client.predict(), client.given)  # eq. (9)
+        mean_over_visits(client, losses.cpu())  # eq. (10), kept as client.state["mean_loss"]
+
+    def sieve_round(self, server: Server, losses: dict[int, Tensor]) -> None:
+        """Federated sieving, at the server: one mixture for the mean losses of all clients of the round."""
+        everything = torch.cat(list(losses.values()))
+        mixture = self.mixture(everything)
+        server.note(noisy_share=round(float((mixture.p_low(everything) < self.clean_from).double().mean()), 4))
+        for client, mine in losses.items():
+            server.remember(client, {"clean_probability": mixture.p_low(mine).float()})
+
+    def mixture(self, losses: Tensor) -> TwoGaussians:
+        """Two Gaussians; losses that are all equal are all clean."""
+        return fit_two_gaussians(losses)
 
     def sieved(self, client: Client, got: Payload) -> Sieved:
-        """What the sieve found; before it found anything every label counts and none is known to be clean."""
-        q = client.state.get("clean_probability") if self.gmm_scope == "client" else got.get("clean_probability")
+        """Federated sieving, at the client: q, D_c and r_k as the server found them after the last visit.
+
+        Before it found anything every label counts and none is known to be clean.
+        """
+        q = got.get("clean_probability")
         known = q is not None
         q = (torch.ones(len(client)) if q is None else q).to(client.given.device)
         clean = q >= self.clean_from
         return Sieved(q, clean, 1.0 - float(exact(clean).mean()), known)
 
-    def given_labels(self, client: Client) -> Lesson:
-        """Eq. (8) in the warm-up: nothing is refined yet, so D_r stays empty."""
-        return Lesson(torch.full_like(client.given, NOTHING), torch.ones(len(client), device=client.given.device))
+    def given_labels(self, client: Client) -> RevisedTargets:
+        """Eq. (5), t < alpha: every label as given. Nothing is refined yet, so D_r stays empty."""
+        nothing = torch.full_like(client.given, NOTHING)
+        return RevisedTargets(nothing, torch.ones(len(client), device=client.given.device))
 
-    def refined_labels(self, client: Client, logits: Tensor, sieved: Sieved) -> Lesson:
-        """Label refining after the warm-up; what it finds joins D_r (eq. 16)."""
+    def refined_labels(self, client: Client, logits: Tensor, sieved: Sieved) -> RevisedTargets:
+        """Eq. (7), t >= alpha: label refining. What it finds joins D_r."""
         pseudo = self.pseudo_labels(client, logits, sieved)
-        reliable = (pseudo != NOTHING) | (sieved.clean & sieved.known)
-        client.state["reliable"] = reliable_samples(client) | reliable.cpu()
-        return self.lesson(client, pseudo, sieved)
+        targets = self.refined_targets(client, pseudo, sieved)
+        targets.reliable = self.reliable_share(client, pseudo, sieved)
+        return targets
 
     def pseudo_labels(self, client: Client, logits: Tensor, sieved: Sieved) -> Tensor:
-        """y^pse: what the global model is sure of on a weak view."""
-        pseudo = sure_guesses(logits, self.confidence)
-        if self.keep_clean:
-            pseudo = torch.where(sieved.clean, client.given, pseudo)
-        if self.persistent_pseudo:
-            old = client.state.get("pseudo", torch.full_like(pseudo, NOTHING)).to(pseudo.device)
-            pseudo = torch.where(pseudo == NOTHING, old, pseudo)
-            client.state["pseudo"] = pseudo.cpu()
-        return pseudo
+        """y_pse, as in FixMatch: what the global model is sure of on a weak view."""
+        return sure_guesses(logits, self.confidence)
 
-    def lesson(self, client: Client, pseudo: Tensor, sieved: Sieved) -> Lesson:
+    def refined_targets(self, client: Client, pseudo: Tensor, sieved: Sieved) -> RevisedTargets:
         """Eq. (11): each refined label as a share of the given label and a pseudo-label for the rest."""
         client.note(selected=sieved.clean, pseudo_labels=torch.where(sieved.clean, NOTHING, pseudo))
-        if not self.refine:
-            return Lesson(pseudo, torch.ones_like(sieved.q), rows=sieved.clean.nonzero().flatten().cpu())
         if sieved.rate >= self.noisy_client:
-            return Lesson(pseudo, torch.zeros_like(sieved.q))
+            return RevisedTargets(pseudo, torch.zeros_like(sieved.q))
         # A clean sample's rest is its given label too, so that the two make it whole.
-        return Lesson(torch.where(sieved.clean, client.given, pseudo), sieved.q)
+        return RevisedTargets(torch.where(sieved.clean, client.given, pseudo), sieved.q)
 
-    def revised_teacher(self, client: Client, kept: float, lesson: Lesson, *, early: bool) -> MovingAverage:
-        """The EMA model with the global one mixed in (eq. 12, m = 0), and what it says about a weak view (eq. 14)."""
-        current = client.model.weights
-        teacher = MovingAverage(
-            second_model(client, current),
-            client.state.get("teacher", current),
-            steps=int(client.state.get("teacher_steps", torch.zeros(1))),
-            repeats=filled(self.ema_updates),
-            rising=bool(self.decay_warm_up),
-        )
-        teacher.move(current, kept)
-        if not early:
-            online = self.teacher == "online"
-            lesson.teacher = teacher.model if online else client.predict(model=teacher.model, views=self.weak)
-        for _ in range(teacher.repeats - 1):
-            teacher.move(current, kept)
+    # --- Section 3.4: globally revised EMA distillation ------------------------------------------------------------
+
+    def revised_teacher(self, client: Client, kept: float, targets: RevisedTargets, *, early: bool) -> MovingAverage:
+        """Eq. (12), m_k = 0: the global model is mixed into the EMA model, which then answers for the whole visit."""
+        teacher = self.last_teacher(client)
+        teacher.move(client.model.weights, kept)
+        if not early:  # lambda_B = 0 if t < alpha
+            targets.teacher = self.teacher_answers(client, teacher)
         return teacher
 
+    def last_teacher(self, client: Client) -> MovingAverage:
+        """The EMA model as the last visit left it; at the first visit it is the global model."""
+        current, steps = client.model.weights, client.state.get("teacher_steps", torch.zeros(1))
+        return MovingAverage(second_model(client, current), client.state.get("teacher", current), steps=int(steps))
+
+    def distillation(self, client: Client, teacher: Tensor | FlatModel, rows: Tensor, logits: Tensor) -> Tensor:
+        """B, eq. (13)."""
+        return divergence(answers(client, teacher, rows, self.weak)[0], logits, self.temperature)
+
+    def teacher_answers(self, client: Client, teacher: MovingAverage) -> Tensor | FlatModel:
+        """Eq. (14): the logits of the revised EMA model on a weak view, once for the visit."""
+        return client.predict(model=teacher.model, views=self.weak)
+
     def kept_by_revision(self, rate: float, reliable: float) -> float:
-        """Eq. (15) after the warm-up: gamma_g, or 0 on a noisy client with too few reliable labels."""
-        noisy = rate > self.noisy_client if self.strict_reset else rate >= self.noisy_client
-        return 0.0 if noisy and reliable < self.refined_share else self.global_decay
+        """Eq. (15), t >= alpha: gamma_g, or 0 on a noisy client with too few reliable labels."""
+        return 0.0 if rate >= self.noisy_client and reliable < self.refined_share else self.global_decay
 
-    # --- the client's half: training -------------------------------------------------------------------------------
+    def reliable_share(self, client: Client, pseudo: Tensor, sieved: Sieved) -> float:
+        """|D_r| / |D|; D_r, eq. (16), has the samples that were ever found clean or given a pseudo-label."""
+        now = (pseudo != NOTHING) | (sieved.clean & sieved.known)
+        client.state["reliable"] = reliable_before(client) | now.cpu()
+        return share_of(client.state["reliable"])
 
-    def fit(self, client: Client, lesson: Lesson, teacher: MovingAverage | None) -> None:
-        """Local training on strong views; after each step the teacher follows (eq. 12, m >= 1)."""
+    # --- Section 3.5: global representation regularisation ---------------------------------------------------------
 
-        def objective(rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            return self.loss_of(client, lesson, rows.to(y.device), x, y)
+    def anchored(self, client: Client, features: Tensor) -> Tensor | FlatModel:
+        """f(x_w; w_g): the global model's features on a weak view, once for the visit."""
+        return features
 
-        around = None if teacher is None else teacher.following(self.local_decay)
-        client.fit(objective, rows=lesson.rows, views=self.strong, around=around)
-        client.state |= {} if teacher is None else teacher.state
+    def regularisation(self, client: Client, anchor: Tensor | FlatModel, rows: Tensor, features: Tensor) -> Tensor:
+        """R, eq. (17)."""
+        return divergence(answers(client, anchor, rows, self.weak)[-1], features, self.temperature)
 
-    def loss_of(self, client: Client, lesson: Lesson, rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Eq. (4): L_SR + lambda_B B + lambda_R R."""
-        logits, features = logits_and_features(client.model.module, x)
-        loss = self.refined_loss(client, lesson.pseudo[rows], lesson.share[rows], logits, y)
-        if lesson.teacher is not None:
-            told = answers(client, lesson.teacher, rows, self.weak)[0]
-            loss = loss + self.lambda_b * divergence(told, logits, self.temperature)  # eq. (13)
-        if lesson.anchor is not None:
-            held = answers(client, lesson.anchor, rows, self.weak)[-1]
-            loss = loss + self.lambda_r * divergence(held, features, self.temperature)  # eq. (17)
-        return loss
-
-    def refined_loss(self, client: Client, pseudo: Tensor, share: Tensor, logits: Tensor, given: Tensor) -> Tensor:
-        """Eq. (8): the loss of refined labels."""
-        found = pseudo != NOTHING
-        of_given = self.criterion(logits, given, client.class_counts)
-        of_pseudo = self.criterion(logits, pseudo.clamp(min=0), client.class_counts) * found
-        share, whole = share.mean() if self.weighting == "batch" else share, found | (share >= 1)
-        losses = share * of_given + (1 - share) * of_pseudo
-        return losses.mean() if self.pseudo_missing == "zero" else (losses * whole).sum() / whole.sum().clamp(min=1)
+    # --- the verdict on a site's labels ----------------------------------------------------------------------------
 
     def verdict(self, client: Client, got: Payload) -> Verdict:
         """The sieve's own opinion; samples that it never saw are judged by their losses alone."""
@@ -324,3 +336,192 @@ class FedGr(Method):
         if not sieved.known:
             return verdict
         return Verdict(client.for_all(1.0 - exact(sieved.q), exact(verdict.p_wrong)), verdict.suggested)
+
+
+class MovingAverage:
+    """w_ema of eq. (12): a model whose weights and running statistics are an average over time."""
+
+    def __init__(self, model: FlatModel, weights: Tensor, *, steps: int = 0) -> None:
+        self.model = model
+        self.steps = steps  # local steps so far, over all visits
+        self.move(weights, 0.0)
+
+    @property
+    def weights(self) -> Tensor:
+        """The average as it is now."""
+        return self.model.weights
+
+    def move(self, weights: Tensor, kept: float) -> None:
+        """average <- kept * average + (1 - kept) * weights"""
+        with torch.no_grad():
+            if kept == 0.0:
+                self.weights.copy_(weights)
+            else:
+                self.weights.lerp_(weights.to(self.weights.device), 1.0 - kept)
+
+    def following(self, kept: float) -> Around:
+        """Steps of a model, each of which the average follows."""
+
+        def around(step: Step, model: FlatModel) -> Step:
+            def both() -> None:
+                step()
+                self.follow(model.weights, kept)
+
+            return both
+
+        return around
+
+    def follow(self, weights: Tensor, kept: float) -> None:
+        """m_k >= 1: one step of the model that is followed."""
+        self.move(weights, kept)
+        self.steps += 1
+
+    @property
+    def state(self) -> Payload:
+        """What a site keeps of it until its next visit."""
+        return {"teacher": self.weights.clone(), "teacher_steps": torch.tensor([self.steps])}
+
+
+def reliable_before(client: Client) -> Tensor:
+    """D_r as the last visit left it; at first it is empty."""
+    return client.state.get("reliable", torch.zeros(len(client), dtype=torch.bool))
+
+
+def share_of(samples: Tensor) -> float:
+    """Which share of all samples a set has."""
+    return float(samples.double().mean())
+
+
+# --- what the development code does differently, ablations and other readings ---------------------------------------
+
+
+@dataclass(frozen=True)
+class FedGr(GlobalReviser):
+    """The global model revises: it sieves samples, refines labels, corrects the EMA teacher and anchors features."""
+
+    name: ClassVar[str] = "fedgr"
+    citation: ClassVar[str] = "Tian et al., Global Reviser for Federated Learning with Noisy Labels, ICML 2026"
+
+    # --- who is asked, and whose losses are sieved where -----------------------------------------------------------
+
+    def exposed(self) -> dict[str, Exposure]:
+        kept_back = () if self.gmm_scope == "server" else ("sample_loss",)
+        return {key: kind for key, kind in self.exposes.items() if key not in kept_back}
+
+    def choose(self, server: Server) -> Sequence[int]:
+        """warm_up_sampling=ordinary draws clients as usual from the start."""
+        return server.sample() if self.warm_up_sampling == "ordinary" else super().choose(server)
+
+    def visit(self, client: Client, got: Payload, *, early: bool) -> Payload:
+        """Other places for the sieve than the paper's, and the code's batches."""
+        if self.full_batches:
+            client.training = replace(client.training, drop_last=True)
+        sieving = early or not self.freeze_sieve
+        if sieving and self.sieve == "global" and self.gmm_scope == "server":
+            return super().visit(client, got, early=early)
+        client.model.load(got)
+        if sieving and self.sieve == "global":
+            self.sieve_on_site(client)
+        reply = self.revise(client, got, early=early)
+        if sieving and self.sieve == "local":  # the losses of the model after training, for the next visit
+            self.sieve_on_site(client)
+        leaves = sieving and self.gmm_scope == "server"
+        return reply | ({"sample_loss": client.state["mean_loss"]} if leaves else {})
+
+    def sieve_on_site(self, client: Client) -> None:
+        """Observe the model that the client has now; gmm_scope=client also fits the mixture here."""
+        self.observe(client)
+        if self.gmm_scope == "client":
+            mean = client.state["mean_loss"]
+            client.state["clean_probability"] = self.mixture(mean).p_low(mean).float()
+
+    def mixture(self, losses: Tensor) -> TwoGaussians:
+        """The same mixture with another end of EM."""
+        steps, tolerance, floor = filled(self.em_steps), filled(self.em_tolerance), filled(self.variance_floor)
+        return fit_two_gaussians(losses, steps=steps, tolerance=tolerance, variance_floor=floor)
+
+    def sieved(self, client: Client, got: Payload) -> Sieved:
+        """gmm_scope=client: what the client found out about itself."""
+        return super().sieved(client, client.state if self.gmm_scope == "client" else got)
+
+    # --- label refining --------------------------------------------------------------------------------------------
+
+    def pseudo_labels(self, client: Client, logits: Tensor, sieved: Sieved) -> Tensor:
+        """The code keeps given labels of clean samples among its pseudo-labels, and old pseudo-labels."""
+        pseudo = super().pseudo_labels(client, logits, sieved)
+        if self.keep_clean:
+            pseudo = torch.where(sieved.clean, client.given, pseudo)
+        if self.persistent_pseudo:
+            old = client.state.get("pseudo", torch.full_like(pseudo, NOTHING)).to(pseudo.device)
+            pseudo = torch.where(pseudo == NOTHING, old, pseudo)
+            client.state["pseudo"] = pseudo.cpu()
+        return pseudo
+
+    def refined_targets(self, client: Client, pseudo: Tensor, sieved: Sieved) -> RevisedTargets:
+        """refine=false: labels as given, of the samples found clean only."""
+        targets = super().refined_targets(client, pseudo, sieved)
+        if self.refine:
+            return targets
+        return RevisedTargets(pseudo, torch.ones_like(sieved.q), rows=sieved.clean.nonzero().flatten().cpu())
+
+    def reliable_share(self, client: Client, pseudo: Tensor, sieved: Sieved) -> float:
+        """reset_by=last_visit: in the code the teacher is revised before labels are refined."""
+        before = share_of(reliable_before(client))
+        now = super().reliable_share(client, pseudo, sieved)
+        return before if self.reset_by == "last_visit" else now
+
+    def refined_loss(self, client: Client, pseudo: Tensor, share: Tensor, logits: Tensor, given: Tensor) -> Tensor:
+        """weighting=batch is a slip of the code (shapes B and B x 1); pseudo_missing=drop asks for whole labels."""
+        weight = share.mean() if self.weighting == "batch" else share
+        if self.pseudo_missing == "zero":
+            return super().refined_loss(client, pseudo, weight, logits, given)
+        whole = (pseudo != NOTHING) | (share >= 1)
+        losses = self.refined_losses(client, pseudo, weight, logits, given)
+        return (losses * whole).sum() / whole.sum().clamp(min=1)
+
+    # --- teacher and anchor ----------------------------------------------------------------------------------------
+
+    def kept_by_revision(self, rate: float, reliable: float) -> float:
+        """strict_reset: the code asks for r_k > beta here, but for r_k < beta in label refining."""
+        if self.strict_reset and rate == self.noisy_client:
+            return self.global_decay
+        return super().kept_by_revision(rate, reliable)
+
+    def last_teacher(self, client: Client) -> MovingAverage:
+        """ema_updates and decay_warm_up: the average as the code makes it."""
+        last = super().last_teacher(client)
+        repeats, rising = filled(self.ema_updates), bool(self.decay_warm_up)
+        return CodeMovingAverage(last.model, last.weights, steps=last.steps, repeats=repeats, rising=rising)
+
+    def revised_teacher(self, client: Client, kept: float, targets: RevisedTargets, *, early: bool) -> MovingAverage:
+        """ema_updates=2: the code registers its hook twice; the second time is after the teacher has answered."""
+        teacher = super().revised_teacher(client, kept, targets, early=early)
+        for _ in range(filled(self.ema_updates) - 1):
+            teacher.move(client.model.weights, kept)
+        return teacher
+
+    def teacher_answers(self, client: Client, teacher: MovingAverage) -> Tensor | FlatModel:
+        """teacher=online: the model itself, which then follows step by step."""
+        return teacher.model if self.teacher == "online" else super().teacher_answers(client, teacher)
+
+    def anchored(self, client: Client, features: Tensor) -> Tensor | FlatModel:
+        """anchor=online: the global model itself, which sees a new weak view of every batch."""
+        if self.anchor == "online":
+            return second_model(client, client.model.weights)
+        return super().anchored(client, features)
+
+
+class CodeMovingAverage(MovingAverage):
+    """The average of the code: `repeats` makes every step that many times, `rising` lets the first steps keep less."""
+
+    def __init__(
+        self, model: FlatModel, weights: Tensor, *, steps: int = 0, repeats: int = 1, rising: bool = False
+    ) -> None:
+        super().__init__(model, weights, steps=steps)
+        self.repeats = repeats
+        self.rising = rising
+
+    def follow(self, weights: Tensor, kept: float) -> None:
+        """In the first steps 1 - 1/(1 + steps) is kept, so that the first one is a copy."""
+        for _ in range(self.repeats):
+            super().follow(weights, min(kept, 1.0 - 1.0 / (1 + self.steps)) if self.rising else kept)

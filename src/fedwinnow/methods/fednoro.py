@@ -11,6 +11,9 @@ Noise Heterogeneity, IJCAI 2023.
 Stage 1 is FedAvg with logit adjustment. At its end every client sends its mean loss per class (C numbers and which
 classes it holds); a mixture of two Gaussians over these rows splits the clients. In stage 2 clean clients train as
 before, noisy ones also on the answers of the global model, and far models of noisy clients weigh less.
+
+`PaperFedNoRo` is the paper, in the order of its Sections 4.1 and 4.2. `FedNoRo`, the class that runs, adds to it the
+ablations of the paper's Tables 3 and 4 and what the released code does differently.
 """
 
 from __future__ import annotations
@@ -26,31 +29,28 @@ from torch import Tensor
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.distances import model_distance, nearness
+from fedwinnow.mathematics.aggregators import WeightedMean
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.intrinsic_dimension import local_intrinsic_dimensionality
 from fedwinnow.mathematics.losses import LogitAdjustment
 from fedwinnow.mathematics.noisy_clients import noisy_set, prepared
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.two_gaussians import exact
-from fedwinnow.mathematics.weighted_mean import WeightedMean
 from fedwinnow.options import filled, option
-from fedwinnow.steps.sample_losses import sample_losses
 from fedwinnow.steps.second_model import second_model
+from fedwinnow.steps.site_labels import sample_losses
 
 UNKNOWN, CLEAN, NOISY = -1, 0, 1
-LID_NEIGHBOURS = 20  # as FedCorr, whose indicator this is
 
 
 @dataclass(frozen=True)
-class FedNoRo(Method):
-    """Noisy clients found by their losses per class; for them distillation and distance-aware aggregation.
+class PaperFedNoRo(Method):
+    """Stage 1 (Section 4.1) and stage 2 (Section 4.2) of the paper.
 
-    `indicator` has the mean loss of each class: of a class with one sample that sample's own. --least-count leaves
-    small classes out.
+    Of its options `indicator` is for the ablations in `FedNoRo`; it stands here to keep its place in the order of
+    options.
     """
 
-    name: ClassVar[str] = "fednoro"
     citation: ClassVar[str] = "Wu et al., FedNoRo: Towards Noise-Robust Federated Learning, IJCAI 2023"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "robust")
     own_aggregation: ClassVar[bool] = True
@@ -91,6 +91,195 @@ class FedNoRo(Method):
         "The noisy component is the one with the larger norm, or sum, of its mean.",
         presets={"paper": "norm", "code": "sum"},
     )
+
+    def by_class(self) -> dict[str, int]:
+        return {"indicator": 0, "present": 0}
+
+    # --- both stages, as the server plays them ---------------------------------------------------------------------
+
+    def start(self, server: Server) -> None:
+        server.state["role"] = torch.full((server.clients,), UNKNOWN)
+
+    def warm_up_rounds(self, server: Server) -> int:
+        """T1, the rounds of stage 1."""
+        return max(1, round(server.rounds / 10)) if self.warm_up is None else self.warm_up
+
+    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
+        """A round of FedAvg, and at the end of stage 1 a question to everybody, by which the clients are split."""
+        last = self.warm_up_rounds(server)
+        server.note(stage="warm_up" if server.round <= last else "robust")
+        replies = yield Exchange("train", self.choose(server), lambda client: self.send(server, client))
+        self.merge(server, replies)
+        if server.round == last:
+            replies = yield Exchange("measure", server.available, lambda client: dict(server.weights))
+            self.split_clients(server, replies)
+
+    def send(self, server: Server, client: int) -> Payload:
+        """The global model, whether the client is noisy, and λ."""
+        role, share = server.state["role"][client], self.share(server)
+        return {**server.weights, "role": role.reshape(1), "share": torch.tensor([share])}
+
+    def merge(self, server: Server, replies: Replies) -> None:
+        if server.round <= self.warm_up_rounds(server):
+            self.average_by_size(server, replies)
+        else:
+            self.average_by_distance(server, replies)
+
+    def train(self, client: Client, got: Payload) -> Payload:
+        """In stage 1, and on clean clients, cross-entropy with logit adjustment; on noisy ones eq. (5)."""
+        client.model.load(got)
+        share = float(got["share"]) if int(got["role"]) == NOISY else 0.0
+        if share == 0:
+            client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got))
+            return self.reply(client)
+        teacher = second_model(client, client.model.weights)
+        teacher.module.eval()
+        client.fit(lambda rows, x, y: self.distilled(client, teacher, share, x, y))
+        return self.reply(client)
+
+    # --- Section 4.1: noisy client detection -----------------------------------------------------------------------
+
+    def average_by_size(self, server: Server, replies: Replies) -> None:
+        """Eq. (2): FedAvg."""
+        super().merge(server, replies)
+
+    def measure(self, client: Client, got: Payload) -> Payload:
+        """l_i: the client's mean loss per class under the global model, without logit adjustment."""
+        losses = exact(sample_losses(self.predicted(client, got), client.given))
+        sums = losses.new_zeros(client.classes).index_add_(0, client.given.to(losses.device), losses)
+        counts = client.class_counts.to(losses.device)
+        return {"indicator": (sums / counts.clamp(min=1)).float().cpu(), "present": (counts > 0).cpu()}
+
+    def predicted(self, client: Client, got: Payload) -> Tensor:
+        """What the global model says about the client's samples."""
+        client.model.load(got)
+        return client.predict()
+
+    def noisy_clients(self, server: Server, replies: Replies) -> tuple[list[int], Tensor]:
+        """The clients that answered, and which of them are in the component whose mean has the larger norm."""
+        rows = dict(replies)
+        table = torch.stack([reply["indicator"] for reply in rows.values()])
+        present = torch.stack([reply["present"] for reply in rows.values()])
+        # A missing value is the smallest of its class; then eq. (3) maps every class to 0..1 over the clients.
+        points = prepared(table, present, self.normalise)
+        noisy, agreement = noisy_set(
+            points,
+            filled(self.detect),
+            seed=server.seed,
+            covariance=self.covariance,
+            measure=filled(self.noisy_mean),
+        )
+        found = [client for client, bad in zip(rows, noisy.tolist(), strict=True) if bad]
+        shown = [
+            [round(value, 6) if held else None for value, held in zip(*row, strict=True)]
+            for row in zip(table.tolist(), present.tolist(), strict=True)
+        ]
+        server.note(noisy_clients=found, agreement=agreement, measured=list(rows), indicator=shown)
+        return list(rows), noisy
+
+    def split_clients(self, server: Server, replies: Replies) -> None:
+        """S_c and S_n; a client that did not answer counts as noisy."""
+        measured, noisy = self.noisy_clients(server, replies)
+        role = server.state["role"]
+        role[torch.tensor(server.available)] = NOISY
+        role[torch.tensor(measured)] = torch.where(noisy, NOISY, CLEAN)
+
+    # --- Section 4.2: noise-robust training ------------------------------------------------------------------------
+
+    def wanted(self, client: Client, teacher: FlatModel, x: Tensor) -> Tensor:
+        """Eq. (4): log y_G, y_G = softmax(f_G(x) / T)."""
+        with torch.no_grad():
+            client.forward_samples += len(x)
+            wanted: Tensor = (teacher.module(x) / self.temperature).log_softmax(1)
+        return wanted
+
+    def distilled(self, client: Client, teacher: FlatModel, share: float, x: Tensor, y: Tensor) -> Tensor:
+        """Eq. (5): λ KL(y_G || y_p) + (1 - λ) CE(y_p, y), the mean over a batch of a noisy client."""
+        x, target = self.mix(client, x, y)
+        logits = client.model.module(x)
+        wanted = self.wanted(client, teacher, x)
+        hard: Tensor = self.criterion(logits, target, client.class_counts).mean()
+        return share * self.divergence(wanted, logits, client.class_counts) + (1 - share) * hard
+
+    def divergence(self, wanted: Tensor, logits: Tensor, class_counts: Tensor) -> Tensor:
+        """KL(y_G || y_p), the mean over the batch."""
+        return (wanted.exp() * (wanted - self.student(logits, class_counts))).sum(1).mean()
+
+    def student(self, logits: Tensor, class_counts: Tensor) -> Tensor:
+        """log y_p, y_p = softmax(f(x) + log π_k), adjusted as in the loss.
+
+        Where a class is absent its adjusted probability is (nearly) 0, and the divergence would be infinite: such a
+        class adds nothing that could be learned, as in the released code.
+        """
+        return torch.where(class_counts > 0, self.adjusted(logits, class_counts).log_softmax(1), 0.0)
+
+    def adjusted(self, logits: Tensor, class_counts: Tensor) -> Tensor:
+        """f(x) + log π_k, π_k the client's own label frequencies; plain f(x) where the loss has no adjustment."""
+        if not isinstance(self.criterion, LogitAdjustment):
+            return logits
+        return logits + self.criterion.tau * self.criterion.log_prior(class_counts)
+
+    def share(self, server: Server) -> float:
+        """λ of eq. (5): a Gaussian ramp-up to λ_max over the first rounds of stage 2."""
+        length = max(1, round(0.4 * server.rounds)) if self.ramp is None else self.ramp
+        done = server.round - 1 - self.warm_up_rounds(server)
+        progress = min(max(done, 0) / (length - 1), 1.0) if length > 1 else 1.0
+        return self.largest_share * math.exp(-5 * (1 - progress) ** 2)
+
+    def distances(self, server: Server, models: dict[int, Payload]) -> Tensor:
+        """Eq. (6): d(i), to the nearest model of a clean client of this round; 0 where there is none."""
+        role = server.state["role"]
+        clean = [reply["weights"] for client, reply in models.items() if role[client] != NOISY]
+        found = torch.zeros(len(models))
+        for place, (client, reply) in enumerate(models.items()):
+            if role[client] == NOISY and clean:
+                found[place] = min(self.model_distance(reply["weights"], other, server.model) for other in clean)
+        return found
+
+    def model_distance(self, first: Tensor, second: Tensor, model: FlatModel) -> Tensor:
+        """The distance of two models as vectors of what is trained."""
+        distance: Tensor = torch.linalg.vector_norm((first - second)[: model.trainable])
+        return distance
+
+    def average_by_distance(self, server: Server, replies: Replies) -> None:
+        """Eq. (7): the mean by N_i e^(-D(i))."""
+        models = dict(replies)  # all at once: every noisy one is compared with every clean one
+        mean = WeightedMean(server.weights)
+        for near, reply in zip(nearness(self.distances(server, models)), models.values(), strict=True):
+            mean.add(reply, float(reply["samples"]) * float(near))
+        server.weights = mean.result()
+
+    # --- what it says about labels ---------------------------------------------------------------------------------
+
+    def verdict(self, client: Client, got: Payload) -> Verdict:
+        """The losses of the global model decide on a noisy client; on a clean one no label is called wrong."""
+        verdict = super().verdict(client, got)
+        if int(got["role"]) == CLEAN:
+            return Verdict(verdict.p_wrong / 2, verdict.suggested)
+        return verdict
+
+
+def nearness(distances: Tensor) -> Tensor:
+    """e^(-D(i)), D(i) = d(i) / max d: 1 for a model at no distance, 1/e for the farthest; where none is away, 1."""
+    largest = distances.max()
+    return torch.exp(-distances / largest) if float(largest) > 0 else torch.ones_like(distances)
+
+
+# --- Ablations, and what the released code does differently --------------------------------------------------------
+
+LID_NEIGHBOURS = 20  # as FedCorr, whose indicator this is
+
+
+@dataclass(frozen=True)
+class FedNoRo(PaperFedNoRo):
+    """Noisy clients found by their losses per class; for them distillation and distance-aware aggregation.
+
+    `indicator` has the mean loss of each class: of a class with one sample that sample's own. --least-count leaves
+    small classes out.
+    """
+
+    name: ClassVar[str] = "fednoro"
+
     noisy: Literal["both", "drop", "aggregate", "distil", "none"] = option(
         "both", "Stage 2: both, leave noisy clients out, distance-aware aggregation only, distillation only, neither."
     )
@@ -109,140 +298,16 @@ class FedNoRo(Method):
         0, "Also measure every so many rounds of stage 1, to study its length; 0: only at its end.", at_least=0
     )
 
+    # --- detection: indicator, scoring_views, measure_every --------------------------------------------------------
+
     def by_class(self) -> dict[str, int]:
-        return {"indicator": 0, "present": 0} if self.indicator == "class_loss" else {}
-
-    # --- the server's half -----------------------------------------------------------------------------------------
-
-    def start(self, server: Server) -> None:
-        server.state["role"] = torch.full((server.clients,), UNKNOWN)
-
-    def warm_up_rounds(self, server: Server) -> int:
-        """Rounds of stage 1."""
-        return max(1, round(server.rounds / 10)) if self.warm_up is None else self.warm_up
-
-    def share(self, server: Server) -> float:
-        """λ of eq. (5): a Gaussian ramp-up over the first rounds of stage 2."""
-        length = max(1, round(0.4 * server.rounds)) if self.ramp is None else self.ramp
-        done = server.round - 1 - self.warm_up_rounds(server)
-        progress = min(max(done, 0) / (length - 1), 1.0) if length > 1 else 1.0
-        return self.largest_share * math.exp(-5 * (1 - progress) ** 2)
-
-    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        warm_up = self.warm_up_rounds(server)
-        server.note(stage="warm_up" if server.round <= warm_up else "robust")
-        replies = yield Exchange("train", self.choose(server), lambda client: self.send(server, client))
-        self.merge(server, replies)
-        studied = self.measure_every > 0 and server.round % self.measure_every == 0
-        if server.round == warm_up or (server.round < warm_up and studied):
-            replies = yield Exchange("measure", server.available, lambda client: dict(server.weights))
-            self.split_clients(server, replies, decide=server.round == warm_up)
-
-    def choose(self, server: Server) -> Sequence[int]:
-        clean = [client for client in server.available if server.state["role"][client] == CLEAN]
-        if self.noisy != "drop" or not clean:
-            return server.sample()
-        return server.sample(among=clean)
-
-    def send(self, server: Server, client: int) -> Payload:
-        return {**server.weights, "role": server.state["role"][client].reshape(1), "share": self.share_for(server)}
-
-    def share_for(self, server: Server) -> Tensor:
-        """λ as it travels."""
-        return torch.tensor([self.share(server) if self.noisy in ("both", "distil") else 0.0])
-
-    def split_clients(self, server: Server, replies: Replies, *, decide: bool) -> None:
-        """Section 4.1: the two components of the clients' rows; a client that did not answer counts as noisy."""
-        rows = dict(replies)
-        table = torch.stack([reply["indicator"] for reply in rows.values()])
-        present = torch.stack([reply["present"] for reply in rows.values()])
-        points = prepared(table, present, self.normalise)  # eq. (3)
-        noisy, agreement = noisy_set(
-            points,
-            filled(self.detect),
-            seed=server.seed,
-            covariance=self.covariance,
-            measure=filled(self.noisy_mean),
-        )
-        found = [client for client, bad in zip(rows, noisy.tolist(), strict=True) if bad]
-        shown = [
-            [round(value, 6) if held else None for value, held in zip(*row, strict=True)]
-            for row in zip(table.tolist(), present.tolist(), strict=True)
-        ]
-        server.note(noisy_clients=found, agreement=agreement, measured=list(rows), indicator=shown)
-        if decide:
-            role = server.state["role"]
-            role[torch.tensor(server.available)] = NOISY
-            role[torch.tensor(list(rows))] = torch.where(noisy, NOISY, CLEAN)
-
-    def merge(self, server: Server, replies: Replies) -> None:
-        if server.round <= self.warm_up_rounds(server) or self.noisy not in ("both", "aggregate"):
-            super().merge(server, replies)  # eq. (2)
-            return
-        models = dict(replies)  # all at once: every noisy one is compared with every clean one
-        mean = WeightedMean(server.weights)
-        for near, reply in zip(nearness(self.distances(server, models)), models.values(), strict=True):
-            mean.add(reply, float(reply["samples"]) * float(near))  # eq. (7)
-        server.weights = mean.result()
-
-    def distances(self, server: Server, models: dict[int, Payload]) -> Tensor:
-        """d(i) of eq. (6): to the nearest model of a clean client of this round; 0 where there is none."""
-        role, per_tensor = server.state["role"], self.distance == "per_tensor"
-        clean = [reply["weights"] for client, reply in models.items() if role[client] != NOISY]
-        found = torch.zeros(len(models))
-        for place, (client, reply) in enumerate(models.items()):
-            if role[client] == NOISY and clean:
-                own = reply["weights"]
-                found[place] = min(model_distance(own, other, server.model, per_tensor=per_tensor) for other in clean)
-        return found
-
-    # --- the client's half -----------------------------------------------------------------------------------------
-
-    def train(self, client: Client, got: Payload) -> Payload:
-        client.model.load(got)
-        share = float(got["share"]) if int(got["role"]) == NOISY else 0.0
-        if share == 0:
-            client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got))
-            return self.reply(client)
-        teacher = second_model(client, client.model.weights)
-        teacher.module.eval()
-        client.fit(lambda rows, x, y: self.distilled(client, teacher, share, x, y))
-        return self.reply(client)
-
-    def distilled(self, client: Client, teacher: FlatModel, share: float, x: Tensor, y: Tensor) -> Tensor:
-        """eq. (5): λ KL(y_G || y_p) + (1 - λ) CE(y_p, y)."""
-        x, target = self.mix(client, x, y)
-        logits = client.model.module(x)
-        with torch.no_grad():
-            client.forward_samples += len(x)
-            wanted = (teacher.module(x) / self.temperature).log_softmax(1)  # eq. (4)
-        hard: Tensor = self.criterion(logits, target, client.class_counts).mean()
-        return share * self.divergence(wanted, logits, client.class_counts) + (1 - share) * hard
-
-    def divergence(self, wanted: Tensor, logits: Tensor, class_counts: Tensor) -> Tensor:
-        """KL(y_G || y_p), mean over the batch; y_p is adjusted as in the loss.
-
-        Where a class is absent its adjusted probability is (nearly) 0, and the divergence would be infinite: by
-        default such a class adds nothing that could be learned, as in the released code.
-        """
-        if isinstance(self.criterion, LogitAdjustment):
-            logits = logits + self.criterion.tau * self.criterion.log_prior(class_counts)
-            student = logits.log_softmax(1)
-            if self.absent == "mask":
-                student = torch.where(class_counts > 0, student, 0.0)
-        else:
-            student = logits.log_softmax(1)
-        return (wanted.exp() * (wanted - student)).sum(1).mean()
+        return super().by_class() if self.indicator == "class_loss" else {}
 
     def measure(self, client: Client, got: Payload) -> Payload:
-        """The site's indicator: larger means noisier. No logit adjustment here."""
-        client.model.load(got)
-        logits = client.predict(views=self.scoring_views)
+        """With another `indicator` one mean over all samples of the client; larger means noisier."""
         if self.indicator == "class_loss":
-            losses = exact(sample_losses(logits, client.given))
-            sums = losses.new_zeros(client.classes).index_add_(0, client.given.to(losses.device), losses)
-            counts = client.class_counts.to(losses.device)
-            return {"indicator": (sums / counts.clamp(min=1)).float().cpu(), "present": (counts > 0).cpu()}
+            return super().measure(client, got)
+        logits = self.predicted(client, got)
         value = {
             "loss": lambda: sample_losses(logits, client.given),
             "confidence": lambda: 1.0 - logits.softmax(1).max(1).values,
@@ -250,9 +315,47 @@ class FedNoRo(Method):
         }[self.indicator]()
         return {"indicator": value.mean().float().cpu().reshape(1), "present": torch.tensor([True])}
 
-    def verdict(self, client: Client, got: Payload) -> Verdict:
-        """The losses of the global model decide on a noisy client; on a clean one no label is called wrong."""
-        verdict = super().verdict(client, got)
-        if int(got["role"]) == CLEAN:
-            return Verdict(verdict.p_wrong / 2, verdict.suggested)
-        return verdict
+    def predicted(self, client: Client, got: Payload) -> Tensor:
+        """The code scores random views."""
+        client.model.load(got)
+        return client.predict(views=self.scoring_views)
+
+    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
+        """With `measure_every` rounds of stage 1 before the last measure too, and decide nothing."""
+        yield from super().exchanges(server)
+        studied = self.measure_every > 0 and server.round % self.measure_every == 0
+        if studied and server.round < self.warm_up_rounds(server):
+            replies = yield Exchange("measure", server.available, lambda client: dict(server.weights))
+            self.noisy_clients(server, replies)
+
+    # --- stage 2: noisy, absent, distance --------------------------------------------------------------------------
+
+    def choose(self, server: Server) -> Sequence[int]:
+        """With `noisy=drop` clean clients only, once they are known."""
+        clean = [client for client in server.available if server.state["role"][client] == CLEAN]
+        if self.noisy != "drop" or not clean:
+            return super().choose(server)
+        return server.sample(among=clean)
+
+    def share(self, server: Server) -> float:
+        return super().share(server) if self.noisy in ("both", "distil") else 0.0
+
+    def student(self, logits: Tensor, class_counts: Tensor) -> Tensor:
+        """Without masks where they are not wanted, or not needed because the loss has no adjustment."""
+        if self.absent == "floor" or not isinstance(self.criterion, LogitAdjustment):
+            return self.adjusted(logits, class_counts).log_softmax(1)
+        return super().student(logits, class_counts)
+
+    def model_distance(self, first: Tensor, second: Tensor, model: FlatModel) -> Tensor:
+        """The code adds up the distances of the models' tensors, running statistics included."""
+        if self.distance == "parameters":
+            return super().model_distance(first, second, model)
+        away = first - second
+        pieces = [away[slot.start : slot.stop] for slot in model.slots]
+        return torch.stack([torch.linalg.vector_norm(piece) for piece in pieces]).sum()
+
+    def average_by_distance(self, server: Server, replies: Replies) -> None:
+        if self.noisy in ("both", "aggregate"):
+            super().average_by_distance(server, replies)
+        else:
+            self.average_by_size(server, replies)

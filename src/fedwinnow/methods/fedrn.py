@@ -20,19 +20,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedwinnow.federation.client import Client
+from fedwinnow.federation.client import Client, scoring_batch
 from fedwinnow.federation.method import Method, Replies, Verdict
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.scaling import zero_to_one
 from fedwinnow.mathematics.two_gaussians import exact, fit_two_gaussians
+from fedwinnow.models.features import through_head
 from fedwinnow.options import filled, option
 from fedwinnow.randomness import stream_key
-from fedwinnow.steps.head import tune_head
-from fedwinnow.steps.sample_losses import sample_losses
-from fedwinnow.steps.warm_up import after_warm_up, warm_up_rounds
-from fedwinnow.steps.watched_replies import noted
+from fedwinnow.steps.site_labels import sample_losses
+from fedwinnow.steps.stages import after_warm_up, noted, warm_up_rounds
 
 SMALLEST_RANGE = 1e-12  # expertise or similarity that varies less is the same for all
 
@@ -216,3 +215,36 @@ class FedRn(Method):
         p_wrong = (1.0 - self.p_clean(client, got)).clamp(0, 1)  # weights that add up to 1 do so to the last bit or two
         client.model.load(got)
         return Verdict(p_wrong, client.predict().argmax(1))
+
+
+# --- the neighbours' heads ------------------------------------------------------------------------------------------
+
+
+def tune_head(client: Client, model: FlatModel, rows: Tensor, *, views: bool = False) -> None:
+    """Train the head of a model on these rows for one epoch; the body stands still, so it is passed only once."""
+    batches = list(torch.split(rows, scoring_batch(model)))
+    model.module.eval()
+    with torch.no_grad():
+        passed = [
+            through_head(model.module, (client.view if views else client.plain)(stored))
+            for stored in client.stored(batches)
+        ]
+    features, labels = torch.cat([found for _, _, found in passed]), client.given[rows.to(client.given.device)]
+    head = passed[0][1]
+    parameters = [parameter for parameter in (head.weight, head.bias) if parameter is not None]
+    vector = torch.cat([parameter.detach().flatten() for parameter in parameters])
+    gradient = torch.zeros_like(vector)
+    step = client.clipped(client.optimizer.start(vector, gradient), gradient)
+    sizes = [parameter.numel() for parameter in parameters]
+    client.forward_samples += len(rows)
+    for places in client.batches(torch.arange(len(rows))):
+        client.backward_samples += len(places)
+        batch = places.to(features.device)
+        leaf = vector.clone().requires_grad_()
+        pieces = [piece.view_as(p) for piece, p in zip(torch.split(leaf, sizes), parameters, strict=True)]
+        loss = functional.cross_entropy(functional.linear(features[batch], *pieces), labels[batch])
+        gradient.copy_(torch.autograd.grad(loss, leaf)[0])
+        step()
+    with torch.no_grad():
+        for parameter, piece in zip(parameters, torch.split(vector, sizes), strict=True):
+            parameter.copy_(piece.view_as(parameter))

@@ -50,6 +50,8 @@ def method_in(path: Path) -> type[Method]:
         for thing in vars(module).values()
         if isinstance(thing, type) and issubclass(thing, Method) and thing.__module__ == module.__name__
     ]
+    # A class that another one in the file builds on is a part of that one.
+    found = [thing for thing in found if not any(thing in other.__mro__[1:] for other in found)]
     if len(found) != 1:
         names = ", ".join(thing.__name__ for thing in found) or "none"
         raise UsageError(f"--method {path}: the file must define one class that derives from Method; found: {names}.")

@@ -27,8 +27,8 @@ from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.two_gaussians import exact
 from fedwinnow.options import filled, option
 from fedwinnow.steps.regularisers import SMALLEST, distance_to_prior, entropy, expected_classes
-from fedwinnow.steps.sample_history import History
-from fedwinnow.steps.warm_up import after_warm_up
+from fedwinnow.steps.site_labels import History
+from fedwinnow.steps.stages import after_warm_up
 
 FIRST = "first."  # the initial model, kept for the second step
 

@@ -25,20 +25,18 @@ from torch.nn import functional
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Method, Replies, Verdict
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.centroids import class_means, likeness, nearest
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.small_loss import forgotten_share, kept_count, smallest
 from fedwinnow.models.features import logits_and_features
 from fedwinnow.options import filled, option
 from fedwinnow.steps.regularisers import entropy
-from fedwinnow.steps.relabel import NOTHING, leaning
-from fedwinnow.steps.warm_up import first_rounds
-from fedwinnow.steps.watched_replies import noted
+from fedwinnow.steps.site_labels import NOTHING, leaning
+from fedwinnow.steps.stages import first_rounds, noted
 
 
 @dataclass
-class Lesson:
-    """What local training goes by in one visit."""
+class CentroidGuide:
+    """What guides local training in one visit: the centroids, and what they say about each sample."""
 
     centroids: Tensor  # f_k, which follow the batches
     guess: Tensor  # what stands in for a label that its centroid denies
@@ -102,7 +100,7 @@ class RobustFl(Method):
     )
 
     def by_class(self) -> dict[str, int]:
-        return {"centroids": 0}  # a row of zeros: see mathematics/centroids.py
+        return {"centroids": 0}  # a row of zeros: see `class_means`
 
     # --- the server's half -----------------------------------------------------------------------------------------
 
@@ -140,12 +138,12 @@ class RobustFl(Method):
 
     def train(self, client: Client, got: Payload) -> Payload:
         client.model.load(got)
-        lesson = self.lesson(client, got)
-        client.fit(lambda rows, x, y: self.loss_of(client, lesson, rows.to(y.device), x, y))
-        client.note(selected=lesson.kept, pseudo_labels=lesson.replaced)
-        return self.reply(client) | {"centroids": lesson.centroids.cpu()}
+        guide = self.guide(client, got)
+        client.fit(lambda rows, x, y: self.loss_of(client, guide, rows.to(y.device), x, y))
+        client.note(selected=guide.kept, pseudo_labels=guide.replaced)
+        return self.reply(client) | {"centroids": guide.centroids.cpu()}
 
-    def lesson(self, client: Client, got: Payload) -> Lesson:
+    def guide(self, client: Client, got: Payload) -> CentroidGuide:
         """One pass of the global model: what it says about each sample, and centroids where there are none yet."""
         logits, features = client.predict_with_features(views=self.scoring_views)
         centroids = class_means(features, client.given, client.classes)
@@ -155,25 +153,25 @@ class RobustFl(Method):
         early = client.round <= first_rounds(client.rounds, self.given_rounds)
         guess = client.given if early else logits.argmax(1)
         kept = torch.zeros(len(client), dtype=torch.bool, device=client.given.device)
-        return Lesson(centroids, guess, kept, torch.full_like(client.given, NOTHING))
+        return CentroidGuide(centroids, guess, kept, torch.full_like(client.given, NOTHING))
 
-    def loss_of(self, client: Client, lesson: Lesson, rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    def loss_of(self, client: Client, guide: CentroidGuide, rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """L_c + lambda_cen L_cen + lambda_e L_e on the samples of small loss; then the centroids follow."""
         logits, features = logits_and_features(client.model.module, x)
         features = features.float()  # as the centroids are, also where the model computes in half precision
         losses = functional.cross_entropy(logits.detach(), y, reduction="none")
         small = smallest(losses, kept_count(len(y), self.forgotten(client)))
         logits, features, given, rows_small = logits[small], features[small], y[small], rows[small]
-        agrees = nearest(lesson.centroids, features.detach()) == given
-        target = torch.where(agrees, given, lesson.guess[rows_small])
-        lesson.tell(rows, rows_small, agrees, target)
+        agrees = nearest(guide.centroids, features.detach()) == given
+        target = torch.where(agrees, given, guide.guess[rows_small])
+        guide.tell(rows, rows_small, agrees, target)
         loss = self.criterion.mean(logits, target, client.class_counts)
         if self.centroid_loss != "constant" and self.lambda_cen:
-            away = (features - lesson.centroids[given]).square() * agrees.unsqueeze(1)
+            away = (features - guide.centroids[given]).square() * agrees.unsqueeze(1)
             over = {"mean": away.numel(), "distance": len(away), "sum": 1}[filled(self.centroid_loss)]
             ramp = min(client.round / max(1, first_rounds(client.rounds, self.given_rounds)), 1.0)
             loss = loss + self.lambda_cen * ramp * away.sum() / over
-        lesson.follow(class_means(features.detach(), given, client.classes))
+        guide.follow(class_means(features.detach(), given, client.classes))
         return loss + self.lambda_e * entropy(logits)
 
     def forgotten(self, client: Client) -> float:
@@ -189,3 +187,24 @@ class RobustFl(Method):
         _, features = client.predict_with_features()
         denied = nearest(got["centroids"].to(features), features) != client.given
         return Verdict(leaning(verdict.p_wrong, denied), verdict.suggested)
+
+
+# --- centroids: one mean feature vector per class; a row of zeros stands for a class that nobody has seen ------------
+
+
+def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """The mean of the features (samples x length) of each class (classes x length); zeros where it has no samples."""
+    sums = features.new_zeros(classes, features.shape[1]).index_add_(0, labels, features)
+    return sums / torch.bincount(labels, minlength=classes).clamp(min=1).unsqueeze(1)
+
+
+def nearest(centroids: Tensor, features: Tensor) -> Tensor:
+    """The class whose centroid has the largest cosine with each sample's features, among classes that were seen."""
+    cosines = functional.normalize(features, dim=1) @ functional.normalize(centroids, dim=1).T
+    return torch.where(centroids.any(1), cosines, -torch.inf).argmax(1)
+
+
+def likeness(before: Tensor, now: Tensor) -> Tensor:
+    """The cosine of two centroids per class: 0 for a class that is not in `now`, 1 for one that was not in `before`."""
+    cosine = functional.cosine_similarity(before, now, dim=1)
+    return torch.where(before.any(1), cosine, now.any(1).to(cosine))

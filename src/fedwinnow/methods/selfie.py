@@ -23,10 +23,8 @@ from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.small_loss import estimated_rate, kept_count, smallest
 from fedwinnow.options import option
-from fedwinnow.steps.relabel import NOTHING
-from fedwinnow.steps.sample_history import History, uncertainty
-from fedwinnow.steps.sample_losses import sample_losses
-from fedwinnow.steps.warm_up import after_warm_up
+from fedwinnow.steps.site_labels import NOTHING, History, sample_losses, uncertainty
+from fedwinnow.steps.stages import after_warm_up
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,15 @@ class is mistaken for which (F) is fitted over all sites by EM: sites send expec
 many labels of a class are wrong (r) says how many a site trains on: those that are least likely wrong. r itself is not
 sent, but the counts tell it: their columns sum to the expected number of wrong labels of each class. A site that seems
 clean uses all it has. Clear cases among the others can get a new label.
+
+The file follows its page, docs/methods/winnow.md: what a model says at a site, how a label becomes wrong, federated EM,
+class quota, clean sites, training, data flow. The formulas are below the class, in the same order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -27,20 +30,20 @@ from fedwinnow.errors import UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.class_rates import posterior, rates_by_class, within_quota
-from fedwinnow.mathematics.flips import Flips
 from fedwinnow.mathematics.payload import Exposure, Payload
-from fedwinnow.mathematics.shared_mixture import SharedMixture
 from fedwinnow.options import option
 from fedwinnow.steps.mixmatch import sharpened
-from fedwinnow.steps.relabel import NOTHING
-from fedwinnow.steps.warm_up import after_warm_up
-from fedwinnow.steps.watched_replies import noted
+from fedwinnow.steps.site_labels import NOTHING
+from fedwinnow.steps.stages import after_warm_up, noted
 
 EVEN = 0.5  # a site's rate before it knows anything; also the samples that are added to each class of its mix
 RATE_STEPS = 5  # of a site's own rates after its probabilities have changed
 OWN_STEPS = 30  # of EM where every site is by itself
 TOLD = "told."  # what the counts come from, where a site has classes of too few samples to tell anything about them
+LEAST = 1e-12  # a probability that was rounded to 0
+DOUBT = 1.0  # of each confusion, so many are taken for seen before the first
+SMALLEST_RATE = 1e-4  # a site is never quite sure that it has no wrong label, or no right one
+HARDLY_ANY = 1e-9  # samples: what is divided by where a class or a component has none
 
 
 @dataclass(frozen=True)
@@ -102,42 +105,7 @@ class Winnow(Method):
     def by_class(self) -> dict[str, int]:
         return {"statistics": 1} if self.filter == "flips" else {}
 
-    # --- the server's half -----------------------------------------------------------------------------------------
-
-    def start(self, server: Server) -> None:
-        first = Flips.start(server.classes) if self.filter == "flips" else SharedMixture.start()
-        server.state["filter"] = first.flat
-        server.state["seen"] = torch.zeros(server.clients, dtype=torch.bool)
-
-    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        stage, ask = after_warm_up(server, self.warm_up, "winnow")
-        server.note(stage=stage)
-        if stage == "winnow" and self.fit == "shared":
-            yield from self.fit_filter(server)
-        replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
-        passing, news = noted(replies)
-        self.merge(server, passing)
-        server.state["seen"][torch.tensor(list(news))] = True
-
-    def fit_filter(self, server: Server) -> Generator[Exchange, Replies, None]:
-        """EM over every site that has been visited, as far as they answer: the sum of their counts is used."""
-        seen = [client for client in server.available if server.state["seen"][client]]
-        for _ in range(self.em_steps if seen else 0):
-            replies = yield Exchange("expect", seen, lambda client: {"filter": server.state["filter"]}, optional=True)
-            told = [reply["statistics"] for _, reply in replies]
-            if told:  # else nobody could be reached now: the filter stays, and the round goes on
-                server.state["filter"] = self.filter_of(server.state).maximised(torch.stack(told).sum(0)).flat
-
-    def filter_of(self, holder: Payload) -> Flips | SharedMixture:
-        """The filter as it travels and as the server keeps it."""
-        if self.filter == "flips":
-            return Flips(holder["filter"])
-        return SharedMixture(holder["filter"], relative=self.filter == "relative")
-
-    def send(self, server: Server, client: int) -> Payload:
-        return {**server.weights, "filter": server.state["filter"]}
-
-    # --- the client's half: what it thinks of its labels -----------------------------------------------------------
+    # --- what a model says at a site ---------------------------------------------------------------------------------
 
     def look(self, client: Client, got: Payload) -> Tensor:
         """p(class | sample, site): the model's answer under the site's own mix of classes."""
@@ -168,6 +136,41 @@ class Winnow(Method):
         before = client.for_all(client.state["mean"].double(), now)
         return before + (now - before) / (float(client.state["visits"]) + 1)
 
+    # --- how a label becomes wrong -----------------------------------------------------------------------------------
+
+    def opinion(self, client: Client, probabilities: Tensor, got: Payload) -> tuple[Tensor, Tensor]:
+        """The probability that each label is wrong, and the rate of every class, by these probabilities."""
+        given, shared = client.given.cpu(), self.filter_of(got)
+        evidence = sharpened(probabilities, 1 / self.sharpen)
+        for _ in range(OWN_STEPS if self.fit == "own" else 0):
+            shared = shared.maximised(self.e_step(client, evidence, shared))
+        log_ratio, rates = shared.log_ratio(evidence, given), self.rates(client)
+        for _ in range(RATE_STEPS):
+            rates = rates_by_class(posterior(log_ratio, given, rates), given, client.classes, self.shrinkage)
+        return posterior(log_ratio, given, rates), rates
+
+    def verdict(self, client: Client, got: Payload) -> Verdict:
+        """The filter's own opinion; the suggestion is what the visits and the answering model say together."""
+        mean = self.over_visits(client, self.look(client, got))
+        return Verdict(self.opinion(client, mean, got)[0], mean.argmax(1))
+
+    # --- federated EM: at the server, and at a site ------------------------------------------------------------------
+
+    def fit_filter(self, server: Server) -> Generator[Exchange, Replies, None]:
+        """EM over every site that has been visited, as far as they answer: the sum of their counts is used."""
+        seen = [client for client in server.available if server.state["seen"][client]]
+        for _ in range(self.em_steps if seen else 0):
+            replies = yield Exchange("expect", seen, lambda client: {"filter": server.state["filter"]}, optional=True)
+            told = [reply["statistics"] for _, reply in replies]
+            if told:  # else nobody could be reached now: the filter stays, and the round goes on
+                server.state["filter"] = self.filter_of(server.state).maximised(torch.stack(told).sum(0)).flat
+
+    def filter_of(self, holder: Payload) -> Confusions | SharedMixture:
+        """The filter as it travels and as the server keeps it."""
+        if self.filter == "flips":
+            return Confusions(holder["filter"])
+        return SharedMixture(holder["filter"], relative=self.filter == "relative")
+
     def expect(self, client: Client, got: Payload) -> Payload:
         """One step of EM over all sites: the counts of this one."""
         told = self.told(client)
@@ -175,6 +178,19 @@ class Winnow(Method):
         statistics = self.e_step(told, evidence, self.filter_of(got))
         self.keep_told(client, told)
         return {"statistics": statistics}
+
+    def e_step(self, client: Client, evidence: Tensor, shared: Confusions | SharedMixture) -> Tensor:
+        """The site's counts; its own rates make their M step here."""
+        given = client.given.cpu()
+        p_wrong = posterior(shared.log_ratio(evidence, given), given, self.rates(client))
+        client.state["rates"] = rates_by_class(p_wrong, given, client.classes, self.shrinkage)
+        return shared.statistics(evidence, given, p_wrong)
+
+    def rates(self, client: Client) -> Tensor:
+        """r_kc: the site's share of wrong labels in every class."""
+        return client.state.get("rates", torch.full((client.classes,), EVEN, dtype=torch.float64))
+
+    # --- counts that do not depend on small classes ------------------------------------------------------------------
 
     def told(self, client: Client) -> Client:
         """The site without samples of classes that it has too few of, and what it remembers of itself as such a one."""
@@ -199,34 +215,18 @@ class Winnow(Method):
             _, told.state["rates"] = self.opinion(told, mean, got)
         self.keep_told(client, told)
 
-    def e_step(self, client: Client, evidence: Tensor, shared: Flips | SharedMixture) -> Tensor:
-        """The site's counts; its own rates make their M step here."""
-        given = client.given.cpu()
-        p_wrong = posterior(shared.log_ratio(evidence, given), given, self.rates(client))
-        client.state["rates"] = rates_by_class(p_wrong, given, client.classes, self.shrinkage)
-        return shared.statistics(evidence, given, p_wrong)
+    # --- class quota, and clean sites --------------------------------------------------------------------------------
 
-    def rates(self, client: Client) -> Tensor:
-        """r_kc: the site's share of wrong labels in every class."""
-        return client.state.get("rates", torch.full((client.classes,), EVEN, dtype=torch.float64))
+    def selected(self, client: Client, p_wrong: Tensor) -> Tensor:
+        """Which labels are trusted: all of a site that seems clean, and never none at all."""
+        if float(p_wrong.mean()) < self.clean_rate:
+            return torch.ones_like(p_wrong, dtype=torch.bool)
+        if self.select == "threshold":
+            return p_wrong <= p_wrong.min().clamp(min=0.5)
+        kept = within_quota(p_wrong, client.given.cpu(), self.rates(client))
+        return kept if kept.any() else p_wrong <= p_wrong.min()
 
-    def opinion(self, client: Client, probabilities: Tensor, got: Payload) -> tuple[Tensor, Tensor]:
-        """The probability that each label is wrong, and the rate of every class, by these probabilities."""
-        given, shared = client.given.cpu(), self.filter_of(got)
-        evidence = sharpened(probabilities, 1 / self.sharpen)
-        for _ in range(OWN_STEPS if self.fit == "own" else 0):
-            shared = shared.maximised(self.e_step(client, evidence, shared))
-        log_ratio, rates = shared.log_ratio(evidence, given), self.rates(client)
-        for _ in range(RATE_STEPS):
-            rates = rates_by_class(posterior(log_ratio, given, rates), given, client.classes, self.shrinkage)
-        return posterior(log_ratio, given, rates), rates
-
-    def verdict(self, client: Client, got: Payload) -> Verdict:
-        """The filter's own opinion; the suggestion is what the visits and the answering model say together."""
-        mean = self.over_visits(client, self.look(client, got))
-        return Verdict(self.opinion(client, mean, got)[0], mean.argmax(1))
-
-    # --- the client's half: what it trains on ----------------------------------------------------------------------
+    # --- training ----------------------------------------------------------------------------------------------------
 
     def train_plainly(self, client: Client, got: Payload) -> Payload:
         """Warm-up: all labels as given; what the model thinks of them is remembered."""
@@ -244,15 +244,6 @@ class Winnow(Method):
         client.note(selected=kept, pseudo_labels=torch.where(sure, guess, NOTHING))
         return self.learn(client, got, kept | sure, torch.where(sure, guess, client.given.cpu()))
 
-    def selected(self, client: Client, p_wrong: Tensor) -> Tensor:
-        """Which labels are trusted: all of a site that seems clean, and never none at all."""
-        if float(p_wrong.mean()) < self.clean_rate:
-            return torch.ones_like(p_wrong, dtype=torch.bool)
-        if self.select == "threshold":
-            return p_wrong <= p_wrong.min().clamp(min=0.5)
-        kept = within_quota(p_wrong, client.given.cpu(), self.rates(client))
-        return kept if kept.any() else p_wrong <= p_wrong.min()
-
     def learn(self, client: Client, got: Payload, used: Tensor, labels: Tensor) -> Payload:
         """Train on these samples, with their class mix in the logits, so that the model need not learn it."""
         rows = used.nonzero().flatten()
@@ -268,3 +259,147 @@ class Winnow(Method):
         client.fit(objective, rows=rows, labels=labels.to(client.given.device))
         reply = self.reply(client)
         return reply if self.weigh == "all" else reply | {"samples": torch.tensor(len(rows))}
+
+    # --- data flow: a round ------------------------------------------------------------------------------------------
+
+    def start(self, server: Server) -> None:
+        first = Confusions.start(server.classes) if self.filter == "flips" else SharedMixture.start()
+        server.state["filter"] = first.flat
+        server.state["seen"] = torch.zeros(server.clients, dtype=torch.bool)
+
+    def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
+        stage, ask = after_warm_up(server, self.warm_up, "winnow")
+        server.note(stage=stage)
+        if stage == "winnow" and self.fit == "shared":
+            yield from self.fit_filter(server)
+        replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
+        passing, news = noted(replies)
+        self.merge(server, passing)
+        server.state["seen"][torch.tensor(list(news))] = True
+
+    def send(self, server: Server, client: int) -> Payload:
+        return {**server.weights, "filter": server.state["filter"]}
+
+
+# --- formulas: how a label becomes wrong -----------------------------------------------------------------------------
+
+
+def posterior(log_ratio: Tensor, labels: Tensor, rates: Tensor) -> Tensor:
+    """The E step: the probability that each label is wrong, from log p(evidence | wrong) / p(evidence | right)."""
+    return (rates[labels].logit() + log_ratio).sigmoid()
+
+
+@dataclass(frozen=True, eq=False)
+class Confusions:
+    """F: rows are true classes, columns given ones; a row sums to 1, its diagonal is 0.
+
+    A wrong label of a sample of class t is c with probability F[t, c], the same at every site; how many labels are
+    wrong differs from site to site. F is fitted by EM without bringing samples or answers together: the E step happens
+    at the sites, which send expected counts; the server adds them up and makes the M step. That is EM on pooled
+    answers, step by step. The M step needs only the sum of all sites' counts, but the server gets those of every site;
+    their columns sum to the site's expected number of wrong labels of each class.
+    """
+
+    flat: Tensor
+
+    @classmethod
+    def start(cls, classes: int) -> Confusions:
+        """Any other class is as likely."""
+        return cls(torch.ones(classes, classes, dtype=torch.float64)).maximised(torch.zeros(classes, classes))
+
+    def log_ratio(self, probabilities: Tensor, given: Tensor) -> Tensor:
+        """log p(given | wrong) / p(given | right), by what a model says of the sample's class."""
+        right = probabilities.gather(1, given[:, None])[:, 0]
+        return self.others(probabilities, given).sum(1).clamp(min=LEAST).log() - right.clamp(min=LEAST).log()
+
+    def others(self, probabilities: Tensor, given: Tensor) -> Tensor:
+        """p(t) F[t, given] of every sample and class: how a wrong label could have come about."""
+        return probabilities * self.flat[:, given].T
+
+    def statistics(self, probabilities: Tensor, given: Tensor, p_wrong: Tensor) -> Tensor:
+        """Expected counts: of how many samples of class t the label is wrong and c."""
+        ways = self.others(probabilities, given)
+        ways = ways / ways.sum(1, keepdim=True).clamp(min=LEAST) * p_wrong[:, None]
+        return torch.zeros_like(self.flat).index_add_(1, given, ways.T)
+
+    def maximised(self, counts: Tensor) -> Confusions:
+        """The M step from the sum of all sites' counts."""
+        classes = len(counts)
+        off = (counts.double() + DOUBT) * (1 - torch.eye(classes, dtype=torch.float64))
+        return Confusions(off / off.sum(1, keepdim=True).clamp(min=LEAST))
+
+
+# --- formulas: a site's own share of wrong labels, class by class, and what it leaves of each class ------------------
+
+
+def rates_by_class(p_wrong: Tensor, labels: Tensor, classes: int, shrinkage: float) -> Tensor:
+    """The M step: the share of wrong labels of every given class, drawn towards that of the whole site.
+
+    `shrinkage` counts as so many further samples of the class at the site's own rate.
+    """
+    held = torch.zeros(classes, dtype=torch.float64).index_add_(0, labels, p_wrong.double())
+    counts = torch.bincount(labels, minlength=classes)
+    overall = held.sum() / counts.sum().clamp(min=1)
+    rates = (held + shrinkage * overall) / (counts + shrinkage).clamp(min=HARDLY_ANY)
+    return rates.clamp(SMALLEST_RATE, 1 - SMALLEST_RATE)
+
+
+def within_quota(p_wrong: Tensor, labels: Tensor, rates: Tensor) -> Tensor:
+    """Of each class with n samples, the (1 - rate) n that are least likely wrong, rounded; of equals the first."""
+    counts = torch.bincount(labels, minlength=len(rates))
+    quota = ((1 - rates) * counts + 0.5).floor().long()
+    order = p_wrong.argsort(stable=True)
+    order = order[labels[order].argsort(stable=True)]  # class by class, the best first
+    place = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[order]]
+    kept = torch.zeros(len(labels), dtype=torch.bool)
+    kept[order] = place < quota[labels[order]]
+    return kept
+
+
+# --- another filter (filter=relative, filter=probability): one mixture of two Gaussians over the scores of all sites -
+
+START = (0.2, 0.8, 0.05)  # means of right and wrong labels, and their variance, before the first step
+SMALLEST_VARIANCE = 1e-4  # of scores between 0 and 1
+
+
+@dataclass(frozen=True, eq=False)
+class SharedMixture:
+    """Three numbers: the mean score of right labels, that of wrong ones, and one variance for both.
+
+    A score lies between 0, where the given label is what the model would say, and 1. Sites send the sufficient
+    statistics of their E step, six numbers; the server adds them up and makes the M step. That is EM on the pooled
+    scores, step by step. One of the six is the site's expected number of wrong labels. Both components have one
+    variance, so the log-odds of "wrong" rise with the score.
+    """
+
+    flat: Tensor
+    relative: bool = True  # 1 - p(given) / p(likeliest); false: 1 - p(given)
+
+    @classmethod
+    def start(cls, *, relative: bool = True) -> SharedMixture:
+        """Right labels below, wrong ones above."""
+        return cls(torch.tensor(START, dtype=torch.float64), relative)
+
+    def scores(self, probabilities: Tensor, given: Tensor) -> Tensor:
+        """How far the given label is from what the model would say."""
+        best = probabilities.max(1).values if self.relative else 1.0
+        return 1 - probabilities.gather(1, given[:, None])[:, 0] / best
+
+    def log_ratio(self, probabilities: Tensor, given: Tensor) -> Tensor:
+        """log N(s; high) - log N(s; low), a straight line in s."""
+        low, high, variance = self.flat.unbind()
+        return (high - low) / variance * (self.scores(probabilities, given) - (low + high) / 2)
+
+    def statistics(self, probabilities: Tensor, given: Tensor, p_wrong: Tensor) -> Tensor:
+        """What the low and the high component hold of the samples, of their scores and of their squares."""
+        scores = self.scores(probabilities, given)
+        return torch.stack([1 - p_wrong, p_wrong]) @ torch.stack([torch.ones_like(scores), scores, scores.square()], 1)
+
+    def maximised(self, statistics: Tensor) -> SharedMixture:
+        """The M step from the sum of all sites' statistics."""
+        held, sums, squares = statistics.unbind(1)
+        before = self.flat[:2]
+        means = torch.where(held > HARDLY_ANY, sums / held.clamp(min=HARDLY_ANY), before)
+        means = means if bool(means[0] < means[1]) else before  # wrong labels never have the lower scores
+        spread = (squares - 2 * means * sums + means.square() * held).sum() / held.sum().clamp(min=HARDLY_ANY)
+        return replace(self, flat=torch.cat([means, spread.clamp(min=SMALLEST_VARIANCE).reshape(1)]))

@@ -1,14 +1,54 @@
-"""How well a model does its task on labels that are known to be right."""
+"""How well a model does its task, how far training carries clients, and what is known by heart.
+
+A figure that cannot be computed is None, never 0 and never NaN.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwinnow.metrics.number_or_none import Values, count, mean_of, number, share
+Values = Sequence[Any] | NDArray[Any]  # anything that NumPy makes a one-dimensional array of
+Figure = float | None
+
+
+def number(value: float) -> Figure:
+    """The value, or None where it is no finite number."""
+    return float(value) if math.isfinite(value) else None
+
+
+def count(mask: Values) -> int:
+    """How many are true."""
+    return int(np.count_nonzero(mask))
+
+
+def share(part: float, whole: float) -> Figure:
+    """One number as a share of another; a share of nothing is undefined."""
+    return number(part / whole) if whole else None
+
+
+def mean_of(figures: Iterable[Figure]) -> Figure:
+    """The mean of those that are defined."""
+    defined = [figure for figure in figures if figure is not None]
+    return number(float(np.mean(defined))) if defined else None
+
+
+def found(hits: float, called: float, positives: float, f_score: str = "f1") -> dict[str, Figure]:
+    """Precision, recall and their harmonic mean from counts.
+
+    Where there was something to find and nothing was called, precision is undefined but the harmonic mean is 0, as it
+    is for somebody who called only wrongly: otherwise saying nothing would beat a bad guess in every average.
+    """
+    return {
+        "precision": share(hits, called),
+        "recall": share(hits, positives),
+        f_score: share(2 * hits, called + positives) if positives else None,
+    }
+
 
 CLASSES_WITHOUT_TOP5 = 10  # with so few, five guesses say nothing
 
@@ -80,3 +120,34 @@ def mean_loss(logits: NDArray[Any], labels: NDArray[Any]) -> float | None:
     shifted = logits - logits.max(1, keepdims=True)
     own = np.take_along_axis(shifted, labels[:, None], 1)[:, 0]
     return number(float(np.mean(np.log(np.exp(shifted).sum(1)) - own)))
+
+
+def training_stability(local: Iterable[Values], start: Values) -> Figure:
+    """The mean over the clients of a round of the squared distance from the global weights that they started from.
+
+    Weights are flat vectors of trainable parameters before aggregation; the clients' may come one at a time. One
+    client without a finite distance leaves the figure undefined.
+    """
+    start = np.asarray(start, np.float64)
+    distances = []
+    for weights in local:
+        step = np.asarray(weights, np.float64) - start
+        distances.append(number(float(step @ step)))
+    return None if None in distances else mean_of(distances)
+
+
+def memorisation(predicted: Values, given: Values, true: Values) -> dict[str, Figure]:
+    """What the model predicts for its own training samples, without random views.
+
+    Of the wrongly labelled ones, `memorised` is the share predicted as their wrong given label and `corrected` the
+    share predicted as their true one; `clean_correct` is the share of rightly labelled samples predicted right.
+    """
+    predicted, given, true = np.asarray(predicted), np.asarray(given), np.asarray(true)
+    wrong = given != true
+    as_true = predicted == true
+    wrongs = count(wrong)
+    return {
+        "memorised": share(count(wrong & (predicted == given)), wrongs),
+        "corrected": share(count(wrong & as_true), wrongs),
+        "clean_correct": share(count(~wrong & as_true), len(true) - wrongs),
+    }

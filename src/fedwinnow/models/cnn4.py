@@ -8,9 +8,7 @@ from typing import ClassVar, Literal
 
 from torch import nn
 
-from fedwinnow.models.model import Model
-from fedwinnow.models.normalisation import normalisation
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Model, Shape, normalisation
 from fedwinnow.options import option
 
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedwinnow.catalogue import make
 from fedwinnow.errors import UsageError
-from fedwinnow.models.model import Model
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Model, Shape
 from fedwinnow.options import split_outside_quotes
 from fedwinnow.randomness import stream_key
 

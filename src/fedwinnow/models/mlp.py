@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from fedwinnow.models.model import Model
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Model, Shape
 from fedwinnow.options import option
 
 

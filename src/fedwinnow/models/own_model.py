@@ -21,7 +21,7 @@ from torch import nn
 
 from fedwinnow.errors import UsageError, memory_shortage
 from fedwinnow.models.features import undisturbed
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 from fedwinnow.randomness import stream_key
 
 Builder = Callable[..., nn.Module]

@@ -10,9 +10,7 @@ import torch
 from torch import nn
 
 from fedwinnow.errors import UsageError
-from fedwinnow.models.model import Model
-from fedwinnow.models.normalisation import Norm, normalisation
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Model, Norm, Shape, normalisation
 from fedwinnow.models.weight_files import load_weights
 from fedwinnow.options import option
 

@@ -10,8 +10,7 @@ from torch import nn
 
 from fedwinnow.data.tokens import PADDING
 from fedwinnow.errors import DataError
-from fedwinnow.models.model import Model
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Model, Shape
 from fedwinnow.options import option
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from fedwinnow.data.model_input import InputStep
+from fedwinnow.data.dataset import InputStep
 from fedwinnow.models.make_model import make_model
-from fedwinnow.models.shape import Shape
+from fedwinnow.models.model import Shape
 from fedwinnow.randomness import Floats
 from fedwinnow.scene.noise import Ground
 

@@ -11,10 +11,10 @@ from torch.nn.functional import cross_entropy
 
 from fedwinnow.federation.client import Step
 from fedwinnow.federation.server_samples import ServerSamples
+from fedwinnow.mathematics.aggregators import WeightedMean, weighted_mean
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.two_gaussians import exact
-from fedwinnow.mathematics.weighted_mean import WeightedMean, weighted_mean
 
 Worth = Literal["accuracy", "loss"]
 WORST = 1e6  # stands for the loss of a model that is no longer made of numbers

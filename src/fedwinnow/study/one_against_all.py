@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedwinnow.errors import UsageError, unknown
-from fedwinnow.metrics.number_or_none import Figure
+from fedwinnow.metrics.task import Figure
 from fedwinnow.study import statistics
 from fedwinnow.study.run_records import Record
 from fedwinnow.study.table_figures import Shown

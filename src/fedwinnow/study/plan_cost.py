@@ -49,7 +49,7 @@ def seconds_per_sample(model: str, size: dict[str, Any], device: str | None) -> 
 
     from fedwinnow.device import choose_device
     from fedwinnow.models.make_model import make_model
-    from fedwinnow.models.shape import Shape
+    from fedwinnow.models.model import Shape
 
     shape = Shape("images", tuple(size["shape"]), size["classes"])
     chosen = choose_device(device)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedwinnow.errors import DataError
-from fedwinnow.metrics.detection import pearson
-from fedwinnow.metrics.number_or_none import shared_ranks
+from fedwinnow.metrics.detection import pearson, shared_ranks
 from fedwinnow.study.recipes import Recipe, Scale
 from fedwinnow.study.run_records import Record, read_record
 from fedwinnow.study.statistics import Test

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fedwinnow import package_hash
-from fedwinnow.checked_reading import json_of
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.own_code import hash_of_source
 from fedwinnow.experiment.run_folder import RunFolder
-from fedwinnow.metrics.number_or_none import Figure
+from fedwinnow.files import json_of
+from fedwinnow.metrics.task import Figure
 from fedwinnow.study.sweep_plan import read_book
 
 Names = dict[str, dict[str, str]]  # by a run's folder within its sweep: the names of its row and its scene

@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedwinnow.metrics.number_or_none import Figure, shared_ranks
+from fedwinnow.metrics.detection import shared_ranks
+from fedwinnow.metrics.task import Figure
 from fedwinnow.randomness import Floats
 
 Test = Literal["t", "wilcoxon"]

@@ -11,11 +11,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from fedwinnow.checked_reading import demand, json_of
 from fedwinnow.errors import UsageError, unknown
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import plain
-from fedwinnow.folder_format import FIRST, FORMAT, check_format
+from fedwinnow.files import FIRST, FORMAT, check_format, demand, json_of
 from fedwinnow.options import Part
 from fedwinnow.study.current_code import Present
 
@@ -127,7 +126,7 @@ class Plan:
 
     def write_book(self) -> None:
         """Note what is asked for, beside what was."""
-        from fedwinnow.atomic import write_text
+        from fedwinnow.files import write_text
 
         before = read_book(self.out)
         runs = before.get("runs", {}) | {self.place(job): job.request for job in self.jobs}

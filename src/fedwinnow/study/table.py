@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from fedwinnow.errors import DataError, UsageError, guess, unknown
-from fedwinnow.metrics.number_or_none import Figure
+from fedwinnow.metrics.task import Figure
 from fedwinnow.study import statistics
 from fedwinnow.study.one_against_all import duels, paired
 from fedwinnow.study.run_records import Record, finished, outdated_words, read_records

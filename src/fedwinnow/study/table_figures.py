@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedwinnow.errors import UsageError, guess
-from fedwinnow.metrics.number_or_none import Figure
+from fedwinnow.metrics.task import Figure
 
 Score = Literal["accuracy", "balanced_accuracy", "macro_f1"]
 PICKS = {

@@ -40,7 +40,7 @@ LATEX_LETTERS = {
 
 def write(table: Table, path: Path) -> None:
     """The table as a file whose suffix says the form."""
-    from fedwinnow.atomic import write_text
+    from fedwinnow.files import write_text
 
     if path.suffix not in SUFFIXES:
         raise UsageError(f"--out {path} was given; allowed: a file that ends in {', '.join(SUFFIXES)}.")

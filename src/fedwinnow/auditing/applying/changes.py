@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwinnow.auditing.audit_folder import read_audit, read_site
+from fedwinnow.auditing.audit_folder import KEEP, REVIEW, TOO_FEW, read_audit, read_site
 from fedwinnow.auditing.decisions import check_reviewer, labels_by_sample, read_decisions
-from fedwinnow.auditing.site_verdicts import KEEP, REVIEW, TOO_FEW
 from fedwinnow.errors import DataError, UsageError, unknown
 
 ACCEPT = "accept"  # in audit.csv, written by a person in a spreadsheet

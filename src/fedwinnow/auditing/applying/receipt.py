@@ -8,11 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedwinnow.atomic import replacing
 from fedwinnow.auditing.applying.changes import Change
-from fedwinnow.checked_reading import Form, Maybe, demand, json_of
 from fedwinnow.errors import DataError
-from fedwinnow.folder_format import FORMAT, check_format
+from fedwinnow.files import FORMAT, Form, Maybe, check_format, demand, json_of, replacing
 
 FORM: Form = {
     **dict.fromkeys(("kind", "target", "original", "label", "sha256"), str),

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from fedwinnow.auditing.audit_folder import read_audit, read_site
+from fedwinnow.auditing.audit_folder import REVIEW, read_audit, read_site
 from fedwinnow.auditing.decisions import (
     ACCEPT,
     DECISIONS,
@@ -20,7 +20,6 @@ from fedwinnow.auditing.decisions import (
     save_decision,
     sweep_decisions,
 )
-from fedwinnow.auditing.site_verdicts import REVIEW
 from fedwinnow.errors import UsageError
 
 PICTURE = re.compile(r"[0-9]{6,}\.(png|jpg)")

@@ -87,7 +87,7 @@ def with_human_labels(dataset: Dataset, path: Path, columns: dict[str, Labels], 
     """The data set with what people said instead of the original labels, which become the truth."""
     import numpy as np
 
-    from fedwinnow.data.array_cache import content_hash
+    from fedwinnow.data.published_files import content_hash
 
     truth = dataset.train.labels
     clean = columns["clean"]

@@ -32,8 +32,8 @@ class Digits(Source):
         import numpy as np
 
         from fedwinnow.data.archives import read_npz
-        from fedwinnow.data.array_cache import content_hash
         from fedwinnow.data.dataset import Dataset, Resident, Samples
+        from fedwinnow.data.published_files import content_hash
 
         stored = read_npz(Path(__file__).with_suffix(".npz"))
         images = np.rint(stored["images"] * (255 / 16)).astype(np.uint8)[..., None]

@@ -77,8 +77,8 @@ def load_files(
     """The data set in four IDX files."""
     import numpy as np
 
-    from fedwinnow.data.array_cache import content_hash
     from fedwinnow.data.dataset import Dataset
+    from fedwinnow.data.published_files import content_hash
 
     train, test = read_part(*files[:2]), read_part(*files[2:])
     pixels = {name: part.features.take(np.arange(len(part))) for name, part in (("train", train), ("test", test))}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,11 @@ import numpy as np
 from jinja2 import UndefinedError
 
 from fedwinnow import catalogue, package_hash
-from fedwinnow.checked_reading import text_of
 from fedwinnow.errors import DataError
-from fedwinnow.experiment.report import numbers_in_words
-from fedwinnow.experiment.report.curve import curve_of
-from fedwinnow.experiment.report.templates import render
+from fedwinnow.experiment.report.templates import LEARNS, RECEIVERS, render
 from fedwinnow.experiment.run_folder import RunFolder, flatten
-from fedwinnow.scene.scene import Scene
-from fedwinnow.scene.scene_files import or_null
+from fedwinnow.files import text_of
+from fedwinnow.scene.scene import Scene, or_null
 
 TEMPLATE = Path(__file__).with_name("run.html")
 CLIENTS_SHOWN = 40
@@ -146,9 +144,9 @@ def ledger_rows(ledger: dict[str, Any] | None) -> dict[str, Any] | None:
             keys.append(
                 {
                     "key": key,
-                    "learns": numbers_in_words.LEARNS.get(facts["exposes"], facts["exposes"]),
+                    "learns": LEARNS.get(facts["exposes"], facts["exposes"]),
                     "kind": facts["exposes"],
-                    "receivers": numbers_in_words.RECEIVERS[tuple(facts.get("receivers", ["server"]))],
+                    "receivers": RECEIVERS[tuple(facts.get("receivers", ["server"]))],
                     "sites": len(sent),
                     "count": sum(line["count"] for line in sent),
                     "bytes": sum(line["bytes"] for line in sent),
@@ -170,3 +168,64 @@ def command_of(config: dict[str, Any], environment: dict[str, Any], scene: Scene
         line = "fedwinnow run --config config.toml --out ../again"
         return {"line": line, "note": "The run was started from Python; this line, in the run folder, repeats it."}
     return {"line": "", "note": "The run was started from Python with data or a method that only that program has."}
+
+
+LARGEST = 600  # points in one line; more would not be seen
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A dot with a name."""
+
+    x: float
+    y: float
+    name: str
+    value: float
+    round: int
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The accuracy of every measured round, with last, best and the mean of the last ten."""
+
+    points: str  # for an SVG polyline in a frame of 100 by 100
+    first: int
+    last: int
+    marks: tuple[Mark, ...]
+    mean_from: float
+    mean_to: float
+    mean_y: float
+    mean: float
+    averaged: int  # rounds in that mean: ten, or as many as there are
+
+
+def curve_of(rounds: list[dict[str, Any]], summary: dict[str, Any]) -> Curve | None:
+    """The curve of a run; None where nothing was measured."""
+    rows = [(int(row["round"]), float(row["accuracy"])) for row in rounds if row.get("accuracy") is not None]
+    if not rows:
+        return None
+    first, last = rows[0][0], rows[-1][0]
+
+    def x(round_number: int) -> float:
+        return 50.0 if last == first else 100 * (round_number - first) / (last - first)
+
+    best = max(rows, key=lambda row: row[1])
+    marks = [
+        Mark(x(number), 100 * (1 - value), name, value, number)
+        for name, (number, value) in (("best", best), ("last", rows[-1]))
+    ]
+    step = -(-len(rows) // LARGEST)
+    drawn = [*rows[::step], rows[-1]]
+    ten = rows[-10:]
+    mean = (summary.get("last10") or {}).get("accuracy") or sum(value for _, value in ten) / len(ten)
+    return Curve(
+        points=" ".join(f"{x(number):.2f},{100 * (1 - value):.2f}" for number, value in drawn),
+        first=first,
+        last=last,
+        marks=tuple(marks),
+        mean_from=x(ten[0][0]),
+        mean_to=x(ten[-1][0]),
+        mean_y=100 * (1 - mean),
+        mean=mean,
+        averaged=len(ten),
+    )

@@ -1,4 +1,4 @@
-"""Pages from templates: every text that a user gave is escaped, and a name that is not there is an error."""
+"""Pages from templates, and numbers as people read them; what a user gave is escaped, an unknown name is an error."""
 
 from __future__ import annotations
 
@@ -6,12 +6,59 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedwinnow.experiment.report import numbers_in_words
-
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-FILTERS = ("percent", "number", "whole", "size", "duration", "yes")
+
+# what a key exposes -> what its receiver can learn from it
+LEARNS = {
+    "model": "the trained model, and what can be inferred from one",
+    "client": "something about the site as a whole",
+    "sample": "something about single samples",
+}
+
+# who receives a key -> in words
+RECEIVERS = {("server",): "the server", ("server", "sites"): "the server and other sites"}
+
+
+def percent(share: float | None) -> str:
+    """A share between 0 and 1."""
+    return "–" if share is None or share != share else f"{100 * share:.1f} %"
+
+
+def number(value: float | None) -> str:
+    """A plain number with three digits after the point."""
+    return "–" if value is None or value != value else f"{value:.3f}"
+
+
+def whole(value: float | None) -> str:
+    """A count, with thin groups of three."""
+    return "–" if value is None else f"{int(value):,}".replace(",", "\u202f")
+
+
+def size(count: float | None) -> str:
+    """Bytes in the unit that fits."""
+    if count is None:
+        return "–"
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{int(count)} bytes"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds, minutes or hours."""
+    if seconds is None:
+        return "–"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes = seconds / 60
+    return f"{minutes:.1f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
+def yes(value: bool | None) -> str:
+    """Yes, no or unknown."""
+    return "–" if value is None else ("yes" if value else "no")
 
 
 def render(template: Path, content: dict[str, Any]) -> str:
@@ -31,5 +78,5 @@ def environment(folder: Path) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {name: getattr(numbers_in_words, name) for name in FILTERS}
+    made.filters |= {function.__name__: function for function in (percent, number, whole, size, duration, yes)}
     return made

@@ -8,8 +8,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedwinnow.atomic import replacing
 from fedwinnow.errors import missing_extra
+from fedwinnow.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,13 +1,77 @@
-"""Reading files that we wrote and that somebody may have changed since: whatever is wrong is a sentence."""
+"""Files: written whole or not at all, read with suspicion, in folders with a format number."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fedwinnow.errors import DataError
+
+LEFT_OVER = re.compile(r"\.(.+)\.[0-9a-f]{16}")  # the name of a temporary file, which a killed process leaves
+
+
+@contextmanager
+def replacing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
+    """Open a temporary file beside `path`; it takes the place of `path` only when all was written."""
+    make_folder(path.parent, durable=durable)
+    # Not `tempfile`, whose files only their owner may read: a scene or a report is made to be shared.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with temporary.open("xb") as stream:
+            yield stream
+            if durable:
+                stream.flush()
+                os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        settle(path.parent)
+
+
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write a whole text file at once."""
+    with replacing(path, durable=durable) as stream:
+        stream.write(text.encode("utf-8"))
+
+
+def make_folder(folder: Path, *, durable: bool = True) -> None:
+    """Make a folder and those above it that are missing."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()] if durable else []
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in missing:
+        settle(place.parent)
+
+
+def settle(path: Path) -> None:
+    """Wait until a file's content, or the names in a folder, are on the disk."""
+    if os.name == "nt" and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sweep(folder: Path, *names: str) -> None:
+    """Delete what killed processes left half written: all, or what was to become a file of one of these names.
+
+    Only for a folder, or for names, that nobody else is writing to.
+    """
+    for path in folder.iterdir() if folder.is_dir() else ():
+        found = LEFT_OVER.fullmatch(path.name)
+        if found is not None and (not names or found[1] in names):
+            path.unlink(missing_ok=True)
+
 
 # What a value must look like: a type or several, [form] for a list, {"key": form} for a table in which a key that ends
 # in ? may be missing, {"*": form} for a table with any keys, Maybe(form) for null too. `float` takes whole numbers too;
@@ -83,3 +147,20 @@ def is_kind(value: Any, kind: type) -> bool:
     if kind in (int, float) and isinstance(value, bool):
         return False
     return isinstance(value, int | float) if kind is float else isinstance(value, kind)
+
+
+FORMAT = 2
+FIRST = 1  # also where a file says nothing: the first version wrote no number into runs and sweeps
+
+
+def check_format(path: Path, found: Any) -> int:
+    """The format that a file says it has; one that we do not know is refused."""
+    if isinstance(found, bool) or not isinstance(found, int) or found < FIRST:
+        raise DataError(
+            f"{path}: the format is {found!r}; allowed: {FIRST} to {FORMAT}. The file is damaged: restore it."
+        )
+    if found > FORMAT:
+        raise DataError(
+            f"{path}: made by a newer fedwinnow (format {found}; this version reads up to {FORMAT}). Upgrade fedwinnow."
+        )
+    return found

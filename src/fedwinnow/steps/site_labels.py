@@ -1,13 +1,67 @@
-"""What a site remembers of each of its samples: the last few records, the oldest making room for the newest."""
+"""What several methods do with a site's samples and labels: losses, relabelling, what is remembered of each sample."""
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fedwinnow.federation.client import Client
+
+LossKind = Literal["cross_entropy", "double_softmax"]
+
+
+def sample_losses(logits: Tensor, labels: Tensor, kind: LossKind | None = None) -> Tensor:
+    """Cross-entropy per sample; `double_softmax` repeats released codes that took the softmax twice.
+
+    The double softmax is -p_y + log sum exp p_c: bounded, in a band of width 1.
+    """
+    scores = logits.softmax(1) if kind == "double_softmax" else logits
+    return functional.cross_entropy(scores, labels, reduction="none")
+
+
+def mean_over_visits(client: Client, losses: Tensor) -> Tensor:
+    """The running mean of each sample's loss, with these as those of another visit; the site keeps it."""
+    visits = client.state.get("visits", torch.zeros(1)) + 1
+    before = client.state.get("mean_loss", torch.zeros_like(losses))
+    client.state["visits"] = visits
+    client.state["mean_loss"] = mean = before + (losses - before) / visits
+    return mean
+
+
+NOTHING = -1  # the label of a sample that has none
+
+
+def confident_labels(logits: Tensor, labels: Tensor, threshold: float, among: Tensor) -> Tensor:
+    """Labels with those of `among` replaced by the prediction, wherever its probability exceeds the threshold."""
+    probability, predicted = logits.softmax(1).max(1)
+    return torch.where(among & (probability > threshold), predicted, labels)
+
+
+def sure_guesses(logits: Tensor, threshold: float) -> Tensor:
+    """The predicted class where its probability exceeds the threshold, else NOTHING."""
+    probability, predicted = logits.softmax(1).max(1)
+    return torch.where(probability > threshold, predicted, NOTHING)
+
+
+def current_labels(client: Client) -> Tensor:
+    """The labels that a site believes in: as corrected so far, at first as given."""
+    return client.state.get("labels", client.given.cpu()).to(client.given.device)
+
+
+def leaning(p_wrong: Tensor, wrong: Tensor) -> Tensor:
+    """Probabilities moved to the upper half where a method calls a label wrong, to the lower half elsewhere."""
+    return torch.where(wrong, 0.5 + p_wrong / 2, p_wrong / 2)
+
+
+def largest(values: Tensor, count: int) -> Tensor:
+    """A mask of the `count` largest values; equal values are taken in order."""
+    mask = torch.zeros(len(values), dtype=torch.bool, device=values.device)
+    mask[values.argsort(descending=True, stable=True)[:count]] = True
+    return mask
 
 
 class History:

@@ -1,0 +1,60 @@
+"""Stages as the server's half of several methods makes them: warm-up, passes over all clients, watched replies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.payload import Payload
+
+WARM_UP_SHARE = 0.2  # of all rounds; FedRN and FedGR: 100 of 500
+PASSES_SHARE = 0.05  # of all client trainings; FedCorr and FedDiv on CIFAR-10: 5 passes are 50 of 1000 rounds
+
+
+def warm_up_rounds(rounds: int, given: float | None) -> int:
+    """The given number of rounds; below 1 it is a share of all, and without it the papers' share is taken."""
+    share = WARM_UP_SHARE if given is None else given
+    return round(rounds * share) if share < 1 else round(share)
+
+
+def first_rounds(rounds: int, given: int | None) -> int:
+    """The given number, or a tenth of all; a short run needs ten rounds, too (or half of all), to learn something."""
+    return max(round(rounds / 10), min(10, rounds // 2)) if given is None else given
+
+
+def after_warm_up(server: Server, given: float | None, stage: str) -> tuple[str, str]:
+    """The stage of a round and the function that answers in it: `train_plainly` first, then `train`."""
+    early = server.round <= warm_up_rounds(server.rounds, given)
+    return ("warm_up", "train_plainly") if early else (stage, "train")
+
+
+def rounds_of_passes(server: Server, passes: int | None, *, share: float = PASSES_SHARE, least: int = 2) -> int:
+    """How many rounds so many passes take; none: a share of all rounds, but at least two passes."""
+    if passes is None:
+        passes = max(least, round(server.rounds * share / server.rounds_per_pass))
+    return min(passes * server.rounds_per_pass, server.rounds)
+
+
+def steps_of_turn(server: Server, index: int, group: int) -> Iterator[list[int]]:
+    """The clients of the index-th round of such a stage, `group` at a time: each step starts from the one before."""
+    members = server.turn(index)
+    for place in range(0, len(members), group):
+        yield members[place : place + group]
+
+
+def noted(
+    replies: Iterator[tuple[int, Payload]], *keys: str, maybe: tuple[str, ...] = ()
+) -> tuple[Iterator[tuple[int, Payload]], dict[int, Payload]]:
+    """The replies, and what each client says under these keys: complete once the last reply has been taken.
+
+    What is under `maybe` a client may leave out. Nothing may be sent on before: it would depend on who answers first.
+    """
+    news: dict[int, Payload] = {}
+
+    def passing() -> Iterator[tuple[int, Payload]]:
+        for client, reply in replies:
+            there = (key for key in maybe if key in reply)
+            news[client] = {key: reply[key] for key in (*keys, *there)}
+            yield client, reply
+
+    return passing(), news
