@@ -6,9 +6,11 @@ import dataclasses
 
 import numpy as np
 
+from fedwinnow.all_settings import SceneSettings
 from fedwinnow.data.dataset import Dataset, Labels, Rows, Samples
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.randomness import Integers, uniforms
+from fedwinnow.setting import check_setting
 
 SHRINK_SEED = 0  # a subset belongs to the data, so it must not move with the seed of a run
 
@@ -18,8 +20,7 @@ def with_test_part(dataset: Dataset, share: float, seed: int) -> Dataset:
 
     Every class keeps at least one training sample. A share of 0 leaves the data set as it is.
     """
-    if not 0 <= share < 1:
-        raise UsageError(f"--test {share} was given; allowed: at least 0 and below 1, a share of the samples.")
+    check_setting(SceneSettings, "test", share)
     if dataset.test is not None or share == 0:
         return dataset
     counts = np.bincount(dataset.train.labels, minlength=dataset.classes)
