@@ -99,7 +99,7 @@ class PaperRun(Chosen):
     redo: Literal["all", "stale"] | None = same(
         SweepSettings,
         "redo",
-        "Start all runs anew; stale: those that were made of other code or data than there is now.",
+        "Start all runs anew; stale: those that were made of other code or data.",
     )
     plan: bool = False
     """Only say what would be run, and how many hours it would take."""

@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import tyro
-
 from fedwinnow.commands.common import Flags, escaped
 from fedwinnow.commands.run import Run
 from fedwinnow.errors import FedwinnowError, UsageError
@@ -24,10 +22,9 @@ if TYPE_CHECKING:
     from fedwinnow.study.sweep_plan import Plan
 
 STATUSES = ("finished", "skipped", "failed", "stale")
-Tables = tyro.conf.Suppress[tuple[dict[str, Any], ...]]
 
 
-@as_flags("method", "seed", "resume")
+@as_flags("method", "seed", "resume", "rows", "scenes")
 @dataclass(frozen=True)
 class Sweep(SweepSettings, Run):
     """Run every method on every scene with every seed: the same scene and the same first weights for all at a seed.
@@ -46,8 +43,8 @@ class Sweep(SweepSettings, Run):
     noises: tuple[str, ...] = setting((), "Several noises; none: the one of --noise.")
     seeds: tuple[int, ...] = setting((0, 1, 2), "The seeds.")
     plan: bool = setting(False, "Only say what would be run, and how long it would take.")
-    rows: Tables = ()  # methods with settings of their own; from a file
-    scenes: Tables = ()  # scenes with settings of their own; from a file
+    rows: tuple[dict[str, Any], ...] = setting((), "Methods with settings of their own; from a file.")
+    scenes: tuple[dict[str, Any], ...] = setting((), "Scenes with settings of their own; from a file.")
 
     def run(self) -> int:
         """Plan, say so, run, report."""
