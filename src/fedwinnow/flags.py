@@ -7,15 +7,17 @@ import dataclasses
 import io
 import re
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
 from fedwinnow.errors import UsageError, unknown
 from fedwinnow.options import convert
+from fedwinnow.setting import settings_in, types_of, written_type
 
+Command = TypeVar("Command")
 OPTIONAL = {"--redo": ("all", "stale")}  # flags that mean the first of their values where none is given
 FRAME = re.compile(r"[─━│╭╮╰╯-]{3,}|[│╭╮╰╯]")
 
@@ -37,6 +39,23 @@ class Flag:
         """Refuse a value of another kind; kinds that only the parser knows are left to it."""
         with contextlib.suppress(TypeError):
             convert(self.name, value, self.hint)
+
+
+def as_flags(*hidden: str) -> Callable[[type[Command]], type[Command]]:
+    """Let the command line write the settings of a class, in the types that it can write; `hidden` ones are no flags.
+
+    The decorator stands above `@dataclass`.
+    """
+
+    def annotate(command: type[Command]) -> type[Command]:
+        declared: Any = command
+        hints = types_of(declared)
+        for name, one in settings_in(command).items():
+            hint = written_type(hints[name], one.default)
+            command.__annotations__[name] = Annotated[hint, tyro.conf.Suppress] if name in hidden else hint
+        return command
+
+    return annotate
 
 
 def with_values(words: list[str]) -> list[str]:

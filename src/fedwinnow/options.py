@@ -11,7 +11,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
@@ -120,23 +120,28 @@ def file_options(part: type[Part]) -> frozenset[str]:
 
 def check_bounds(part: str, field: dataclasses.Field[Any], value: Any) -> None:
     """Refuse a number outside the bounds its option declares."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return
     meta = field.metadata
     words = [
         f"{text} {meta[key]:g}"
         for key, text in (("above", "above"), ("at_least", "at least"), ("at_most", "at most"))
         if meta.get(key) is not None
     ]
-    outside = (
-        value != value  # NaN; math.isnan would fail on a whole number beyond the range of a float
-        or (meta.get("at_least") is not None and value < meta["at_least"])
-        or (meta.get("at_most") is not None and value > meta["at_most"])
-        or (meta.get("above") is not None and value <= meta["above"])
-    )
-    if outside:
+    if outside(meta, value):
         allowed = " and ".join(words) if words else "a number"
         raise UsageError(f"{part}: {field.name}={value} was given; allowed: {allowed}. ({meta['sentence']})")
+
+
+def outside(bounds: Mapping[str, Any], value: Any) -> bool:
+    """Whether a number lies outside the bounds that were declared for it; what is no number has none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return (
+        value != value  # NaN; math.isnan would fail on a whole number beyond the range of a float
+        or (bounds.get("at_least") is not None and value < bounds["at_least"])
+        or (bounds.get("at_most") is not None and value > bounds["at_most"])
+        or (bounds.get("above") is not None and value <= bounds["above"])
+        or (bounds.get("below") is not None and value >= bounds["below"])
+    )
 
 
 def build(kind: str, part: type[AnyPart], values: dict[str, Any]) -> AnyPart:

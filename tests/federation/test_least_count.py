@@ -344,7 +344,7 @@ def test_other_processes_know_the_least_count(tmp_path):
     host, shared, opened = host_of(tmp_path, "winnow", small_data(), LEAST), SharedArrays(), OpenedArrays()
     try:
         twin = build_host(json.loads(json.dumps(describe_host(host, shared))), "cpu", opened)
-        assert twin.setup.least_count == LEAST
+        assert twin.setup.settings.least_count == LEAST
         assert twin.answer(Task(3, "train", 1, 0, host.model.payload())).absent
         worker = Worker(None)
         worker.host, worker.pack, worker.unpack = twin, lambda *_: {}, lambda _: host.model.payload()

@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fedwinnow.all_settings import SiteSettings
 from fedwinnow.backends.shared_memory import OpenedArrays, SharedArrays
 from fedwinnow.data.dataset import Features, Resident
 from fedwinnow.data.images import ImageFrame, LazyImages
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.host import Host, Setup, Sites
 from fedwinnow.federation.memory import Memory
-from fedwinnow.federation.training_settings import Training
 from fedwinnow.methods.find import OWN_METHOD, method_in
 from fedwinnow.models.make_model import ModelSpec
 from fedwinnow.models.model import Shape
@@ -36,12 +36,8 @@ def describe_host(host: Host, arrays: SharedArrays) -> dict[str, Any]:
         "parts": {name: describe_features(features, arrays) for name, features in host.parts.items()},
         "method": describe_part("method", host.method),
         "models": [describe_model(model) for model in (host.setup.model, *host.setup.other_models)],
-        "training": dataclasses.asdict(host.setup.training),
-        "seed": host.setup.seed,
-        "rounds": host.setup.rounds,
-        "memorisation_every": host.setup.memorisation_every,
+        "settings": dataclasses.asdict(host.setup.settings),
         "judge": str(host.setup.judge),
-        "least_count": host.setup.least_count,
         "memory": str(host.memory.folder.resolve()),
     }
 
@@ -103,19 +99,8 @@ def whereabouts(kind: str, thing: Any) -> dict[str, str]:
 
 def build_host(described: dict[str, Any], device: str, arrays: OpenedArrays) -> Host:
     """The host that was described; its samples lie in the opened arrays."""
-    training = Training(**described["training"])
     first, *further = map(build_model, described["models"])
-    setup = Setup(
-        first,
-        training,
-        described["seed"],
-        described["rounds"],
-        device,
-        described["memorisation_every"],
-        described["judge"],
-        tuple(further),
-        described["least_count"],
-    )
+    setup = Setup(first, SiteSettings(**described["settings"]), device, described["judge"], tuple(further))
     method = described["method"]
     return Host(
         build_sites(described["sites"], arrays),

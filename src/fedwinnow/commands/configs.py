@@ -8,7 +8,7 @@ from fedwinnow.commands.common import Flags, escaped
 from fedwinnow.config import shipped
 
 
-@dataclass
+@dataclass(frozen=True)
 class Configs(Flags):
     """The set-ups of the papers, for --config NAME; a flag beside it wins, option by option."""
 

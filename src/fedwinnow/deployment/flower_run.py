@@ -73,8 +73,8 @@ def coordinate(
                 raise UsageError(
                     f"--out {out} already holds a run. Add --resume to continue it, or choose another folder."
                 )
-        if execution.faults.on_client_error == "drop":
-            terms = dataclasses.replace(terms, quorum=execution.faults.quorum)
+        if execution.on_client_error == "drop":
+            terms = dataclasses.replace(terms, quorum=execution.quorum)
         if experiment.scene is not None:
             stage = prepare(experiment)
             roster = gather(grid, hello_of(stage, simulated=True), other_scene(stage), terms)

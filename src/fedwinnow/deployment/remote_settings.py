@@ -6,11 +6,12 @@ import contextlib
 from typing import Any
 
 from fedwinnow import catalogue
+from fedwinnow.all_settings import is_number
 from fedwinnow.deployment.foreign_text import for_others, one_line
 from fedwinnow.errors import UsageError
-from fedwinnow.experiment.settings import flag_of, is_number
 from fedwinnow.models.make_model import in_turn
 from fedwinnow.options import file_options, format_spec, parse_spec
+from fedwinnow.setting import flag_of
 
 FAMILY_OF = {"method": "methods", "model": "models", "optimizer": "optimizers", "public": "data"}
 

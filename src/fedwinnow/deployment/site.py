@@ -148,7 +148,7 @@ class Site:
             prune(host.memory.folder, task)
             self.check_reply(answer.reply, host.method)
         counts = {"forward_samples": answer.forward_samples, "backward_samples": answer.backward_samples}
-        if not self.holding.simulated and host.setup.least_count:
+        if not self.holding.simulated and host.setup.settings.least_count:
             mine = host.sites.holdings.of(task.client)
             counts = {name: whole_passes(count, mine.stop - mine.start) for name, count in counts.items()}
         said = {"client": task.client, "memory": answer.memory, **counts}

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedwinnow.all_settings import SiteSettings
 from fedwinnow.data.content_hash import Contents
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load
@@ -19,12 +20,13 @@ from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.prepare import Stage, prepare, setup_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Answer, Host, Sites
-from fedwinnow.federation.least_count import check_least_count, usual_least_count
+from fedwinnow.federation.least_count import usual_least_count
 from fedwinnow.federation.memory import Memory
 from fedwinnow.methods.find import find_method
 from fedwinnow.models.model import Shape
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import Scene
+from fedwinnow.setting import check_setting
 
 MOST_OF_CLASS = 200  # letters
 
@@ -181,7 +183,7 @@ def holding_of(
 ) -> OwnData | SceneShare:
     """The data that is here, read and checked before anybody is told of it."""
     least_count = usual_least_count(simulated=scene is not None) if least_count is None else least_count
-    check_least_count(least_count)
+    check_setting(SiteSettings, "least_count", least_count)
     if (data is None) == (scene is None):
         raise UsageError("give --data or --scene, one of them.")
     if scene is not None:

@@ -100,17 +100,7 @@ def models_of(experiment: Experiment, method: Method, shape: Shape) -> Any:
 def setup_of(experiment: Experiment, device: str, judge: Any = "") -> Setup:
     """What every host of the run must agree on, besides the data."""
     first, *others = in_turn(experiment.model)
-    return Setup(
-        model=first,
-        training=experiment.training(),
-        seed=experiment.seed,
-        rounds=experiment.rounds,
-        device=device,
-        memorisation_every=experiment.memorisation_every,
-        judge=judge,
-        other_models=tuple(others),
-        least_count=experiment.least_count,
-    )
+    return Setup(first, experiment.at_sites(), device, judge, tuple(others))
 
 
 def make_scene(experiment: Experiment) -> Scene:

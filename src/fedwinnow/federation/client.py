@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedwinnow.all_settings import Training, Views
 from fedwinnow.data.dataset import Features, InputStep
 from fedwinnow.federation.least_count import TooFew
-from fedwinnow.federation.training_settings import Training, Views
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Optimizer
 from fedwinnow.mathematics.payload import Payload

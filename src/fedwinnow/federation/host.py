@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fedwinnow import catalogue
+from fedwinnow.all_settings import SiteSettings
 from fedwinnow.data.dataset import Features, InputStep
 from fedwinnow.device import keep_freed_memory
 from fedwinnow.errors import FedwinnowError, memory_shortage
@@ -26,7 +27,6 @@ from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, Verdict
 from fedwinnow.federation.server_samples import NOBODY
 from fedwinnow.federation.traces import frames_of_method
-from fedwinnow.federation.training_settings import Training
 from fedwinnow.federation.verdict_check import verdict_of
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Optimizer
@@ -55,14 +55,10 @@ class Setup:
     """Everything besides the data that every host of a run must agree on."""
 
     model: ModelSpec
-    training: Training
-    seed: int
-    rounds: int
+    settings: SiteSettings
     device: str = "cpu"
-    memorisation_every: int = 0  # in such rounds the models that leave a site are looked at before they go
     judge: str | Part = ""  # how sites judge their labels in an audit; empty: nobody asks them to
     other_models: tuple[ModelSpec, ...] = ()  # where clients have different models: they take them in turn
-    least_count: int = 0  # what concerns fewer samples does not leave a site
 
 
 # Questions of the evaluation: they concern every sample of a site, and leave no trace in its memory.
@@ -122,7 +118,7 @@ class Host:
         self.setup = setup
         self.memory = memory
         self.input_step = InputStep(sites.shape.kind, sites.mean, sites.std, setup.device)
-        self.optimizer = cast(Optimizer, catalogue.make("optimizers", setup.training.optimizer))
+        self.optimizer = cast(Optimizer, catalogue.make("optimizers", setup.settings.optimizer))
         self.judge = cast(Judge, catalogue.make("judges", setup.judge)) if setup.judge else None
         setups = [replace(setup, model=model) for model in (setup.model, *setup.other_models)]
         self.models = [new_model(sites.shape, one) for one in setups]
@@ -185,7 +181,7 @@ class Host:
         check_state(client.state, "client.state", self.method.name)
         if self.method.own_models:
             client.state |= client.model.payload(OWN)
-        elif self.setup.training.batch_norm == "local" and len(client.model.statistics):
+        elif self.setup.settings.batch_norm == "local" and len(client.model.statistics):
             client.state["batch_norm"] = client.model.statistics.clone()
         kept = self.observed(task, client, reply)
         return self.memory.write(task.client, task.round, task.exchange, client.state | kept)
@@ -208,7 +204,8 @@ class Host:
         sites, kind = self.judged if task.measures else self.sites, task.client % len(self.models)
         model = self.models[kind]
         mine = sites.holdings.of(task.client)
-        key = stream_key(self.setup.seed, f"client {task.ask} {task.exchange}", task.client, task.round) & (2**63 - 1)
+        seed = self.setup.settings.seed
+        key = stream_key(seed, f"client {task.ask} {task.exchange}", task.client, task.round) & (2**63 - 1)
         seed_layers(key, model.device)
         stored = self.memory.read(task.memory)
         state = {key: value for key, value in stored.items() if not key.startswith(KEPT)}
@@ -219,12 +216,12 @@ class Host:
         client = Client(
             id=task.client,
             round=task.round,
-            rounds=self.setup.rounds,
+            rounds=self.setup.settings.rounds,
             features=sites.features.subset(sites.holdings.rows[mine]),
             given=torch.from_numpy(sites.given[mine].copy()).to(model.device),
             classes=sites.shape.classes,
             model=model,
-            training=self.setup.training,
+            training=self.setup.settings,
             optimizer=self.optimizer,
             input_step=self.input_step,
             generator=torch.Generator().manual_seed(key),
@@ -232,7 +229,7 @@ class Host:
             kept={key.removeprefix(KEPT): value for key, value in stored.items() if key.startswith(KEPT)},
             trained=self.used_for_training(task.client) if sites is self.judged else None,
             spare=self.spares[kind].fresh(model.own_statistics),
-            least_count=0 if task.measures else self.setup.least_count,  # what is measured does not leave
+            least_count=0 if task.measures else self.setup.settings.least_count,  # what is measured does not leave
         )
         if "public" in self.parts:
             nothing = torch.full((len(self.parts["public"]),), NOBODY, device=model.device)
@@ -243,7 +240,7 @@ class Host:
 
     def recited(self, task: Task, reply: Payload) -> Payload:
         """For measuring only: what the global and the trained model say of a site, and the latter of the test part."""
-        every = self.setup.memorisation_every
+        every = self.setup.settings.memorisation_every
         if not every or task.round % every or not task.trains(reply) or self.pooled:
             return {}
         client = self.client(replace(task, ask="predict"))
@@ -312,8 +309,8 @@ class Spares:
 
 def new_model(shape: Shape, setup: Setup) -> FlatModel:
     """The model of a run, with the initial weights that its seed gives."""
-    module = make_model(setup.model, shape, setup.seed)
-    if setup.training.batch_norm == "batch_statistics":
+    module = make_model(setup.model, shape, setup.settings.seed)
+    if setup.settings.batch_norm == "batch_statistics":
         use_batch_statistics(module)
     return FlatModel(module, setup.device)
 

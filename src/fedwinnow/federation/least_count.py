@@ -27,12 +27,6 @@ def usual_least_count(*, simulated: bool) -> int:
     return 0 if simulated else USUAL_OF_REAL_SITES
 
 
-def check_least_count(value: int) -> None:
-    """A count of samples is a count."""
-    if value < 0:
-        raise UsageError(f"--least-count {value} was given; allowed: 0 (no least count) or more samples.")
-
-
 def refuse_values_per_sample(name: str, exposed: dict[str, Exposure], least_count: int) -> None:
     """In a simulation a least count above 1 and a method that sends a value per sample exclude each other.
 

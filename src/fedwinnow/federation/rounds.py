@@ -8,9 +8,9 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
-from fedwinnow.errors import FedwinnowError, RunError, UsageError, memory_shortage, unknown
+from fedwinnow.all_settings import Faults
+from fedwinnow.errors import FedwinnowError, RunError, memory_shortage
 from fedwinnow.federation import steady_model
 from fedwinnow.federation.backend import Backend
 from fedwinnow.federation.host import Answer, Task
@@ -21,20 +21,6 @@ from fedwinnow.federation.server import Server
 from fedwinnow.federation.traces import frames_of_method
 from fedwinnow.mathematics.payload import Payload, Received, check_state, problem_with, size_in_bytes
 from fedwinnow.metrics.task import Figure, training_stability
-
-
-@dataclass
-class Faults:
-    """What happens when a client fails."""
-
-    on_client_error: Literal["stop", "drop"] = "stop"
-    quorum: float = 0.5  # the share of asked clients that must answer
-
-    def __post_init__(self) -> None:
-        if self.on_client_error not in ("stop", "drop"):
-            raise unknown("value of --on-client-error:", str(self.on_client_error), ("stop", "drop"))
-        if not 0 <= self.quorum <= 1:
-            raise UsageError(f"--quorum {self.quorum} was given; allowed: 0 to 1, a share of the asked clients.")
 
 
 @dataclass

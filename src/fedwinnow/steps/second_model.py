@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedwinnow.all_settings import Views
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.training_settings import Views
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.models.features import logits_and_features
 
