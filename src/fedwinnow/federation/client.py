@@ -19,12 +19,13 @@ from fedwinnow.mathematics.optimizers import Optimizer
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.views import random_view
 from fedwinnow.models.features import logits_and_features
+from fedwinnow.old_names import warn_of_old_name
 
 FEW = 2**20  # numbers: as many are worth keeping ready for the next epoch, or looking at in one go
-NO_CARE: AbstractContextManager[None] = nullcontext()
+FULL_PRECISION: AbstractContextManager[None] = nullcontext()  # made once: it is entered for every batch
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]  # rows, input, given labels -> loss
 Step = Callable[[], None]  # moves the weights of a model by what is in its gradient
-Around = Callable[[Step, FlatModel], Step]  # a step in place of the optimiser's, which it may use
+StepWrapper = Callable[[Step, FlatModel], Step]  # takes the optimiser's step, returns the one that is made instead
 
 
 @dataclass
@@ -169,16 +170,20 @@ class Client:
         labels: Tensor | None = None,
         model: FlatModel | tuple[FlatModel, ...] | None = None,
         views: Views | None = None,
-        around: Around | None = None,
+        wrap_step: StepWrapper | None = None,
+        around: StepWrapper | None = None,
     ) -> None:
         """Train on the given rows (all by default), with the given labels (or others): the only training loop.
 
-        Rows may also be a function, which is asked before each epoch. Views are those of the run unless others are
-        asked for. `around` is for methods that change the step, or do something after it. Several models see the same
-        batches; each makes its own step from one loss.
+        If `rows` is a function, it is called before each epoch. `views` replaces the run's kind of views. `wrap_step`
+        is for methods that change the optimiser's step, or do something after it; `around` is its old name. Several
+        models see the same batches, and each makes its own step from one loss.
         """
+        if around is not None:
+            warn_of_old_name("the argument around= of fit", "wrap_step=")
+            wrap_step = around
         models = model if isinstance(model, tuple) else (self.model if model is None else model,)
-        steps = [self.step_of(trained, around) for trained in models]
+        steps = [self.step_of(trained, wrap_step) for trained in models]
         one = torch.ones((), device=self.model.device)  # the slope of a loss by itself, so that torch need not make it
         for _ in range(self.training.epochs if epochs is None else epochs):
             chosen = rows() if callable(rows) else rows
@@ -199,10 +204,10 @@ class Client:
             self.forward_samples += seen
             self.backward_samples += seen
 
-    def step_of(self, model: FlatModel, around: Around | None) -> Step:
+    def step_of(self, model: FlatModel, wrap_step: StepWrapper | None) -> Step:
         """What moves a model after each batch: the optimiser's step, or what a method puts in its place."""
         step = self.optimizer.start(model.weights[: model.trainable], model.gradient)
-        return self.clipped(step if around is None else around(step, model), model.gradient)
+        return self.clipped(step if wrap_step is None else wrap_step(step, model), model.gradient)
 
     def clipped(self, step: Step, gradient: Tensor) -> Step:
         """The same step with a gradient that is no longer than the run allows."""
@@ -219,7 +224,7 @@ class Client:
     def training_modes(self, batch: Tensor, models: tuple[FlatModel, ...]) -> AbstractContextManager[None]:
         """What half precision and a batch of one sample need; for any other batch nothing."""
         halved = self.half_precision
-        usual = torch.autocast(self.model.device.type, dtype=torch.bfloat16) if halved else NO_CARE
+        usual = torch.autocast(self.model.device.type, dtype=torch.bfloat16) if halved else FULL_PRECISION
         return one_sample_batch(models, usual) if batch.numel() == 1 else usual
 
     @property

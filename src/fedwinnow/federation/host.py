@@ -126,7 +126,7 @@ class Host:
         self.judge = cast(Judge, catalogue.make("judges", setup.judge)) if setup.judge else None
         setups = [replace(setup, model=model) for model in (setup.model, *setup.other_models)]
         self.models = [new_model(sites.shape, one) for one in setups]
-        self.spares = [Spares(sites.shape, one) for one in setups]
+        self.spare_models = [SpareModels(sites.shape, one) for one in setups]
         self.first = [model.payload() for model in self.models] if method.own_models else []
         torch.set_num_threads(1)  # another number of threads would move the last bits
         keep_freed_memory()
@@ -149,7 +149,7 @@ class Host:
             if client.least_count:
                 reply = without_small_classes(reply, self.method.by_class(), client.few.cpu())
             memory = task.memory if task.measures else self.remember(task, client, reply)
-            notes = client.notes | self.recited(task, reply)
+            notes = client.notes | self.predictions_to_measure(task, reply)
         except TooFew:
             return Answer(task.client, memory=task.memory, absent=True)
         except FedwinnowError as problem:
@@ -231,7 +231,7 @@ class Host:
             state=state,
             kept={key.removeprefix(KEPT): value for key, value in stored.items() if key.startswith(KEPT)},
             trained=self.used_for_training(task.client) if sites is self.judged else None,
-            spare=self.spares[kind].fresh(model.own_statistics),
+            spare=self.spare_models[kind].fresh(model.own_statistics),
             least_count=0 if task.measures else self.setup.least_count,  # what is measured does not leave
         )
         if "public" in self.parts:
@@ -241,7 +241,7 @@ class Host:
             )
         return client
 
-    def recited(self, task: Task, reply: Payload) -> Payload:
+    def predictions_to_measure(self, task: Task, reply: Payload) -> Payload:
         """For measuring only: what the global and the trained model say of a site, and the latter of the test part."""
         every = self.setup.memorisation_every
         if not every or task.round % every or not task.trains(reply) or self.pooled:
@@ -290,7 +290,7 @@ def as_it_leaves(reply: Any) -> Any:
     return {key: value.cpu() if isinstance(value, Tensor) else value for key, value in reply.items()}
 
 
-class Spares:
+class SpareModels:
     """Further scratch models, made once and used again; apart from the host, so that no client can reach others."""
 
     def __init__(self, shape: Shape, setup: Setup) -> None:

@@ -55,7 +55,7 @@ class Cdr(Method):
         steps = scaled_steps(
             lambda model: critical_factor(model, model.gradient, share, chosen), gradient=self.frozen == "gradient"
         )
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), around=steps)
+        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), wrap_step=steps)
         return self.reply(client)
 
     def rate(self, client: Client) -> float:

@@ -46,7 +46,7 @@ class CoTeaching(TwoModels):
         None, "Rounds until the full share is forgotten; none: a fifth of all.", symbol="T_k", at_least=0
     )
     exponent: float = option(1.0, "How the share grows.", symbol="c", above=0)
-    exponent_of: Literal["round", "rate"] | None = option(
+    exponent_of: Literal["round", "rate"] = option(
         None, "What the exponent belongs to.", presets={"paper": "round", "code": "rate"}
     )
     disagree_from: int | None = option(

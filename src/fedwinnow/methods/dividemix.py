@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from fedwinnow.federation.client import Around, Client, Step
+from fedwinnow.federation.client import Client, Step, StepWrapper
 from fedwinnow.federation.method import Verdict
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.two_gaussians import fit_two_gaussians
 from fedwinnow.methods.two_models import TwoModels
-from fedwinnow.options import filled, option
+from fedwinnow.options import option
 from fedwinnow.steps.mixmatch import endless, mean_prediction, mixed, sharpened
 from fedwinnow.steps.regularisers import distance_to_prior, entropy, expected_classes
 from fedwinnow.steps.site_labels import History, sample_losses
@@ -58,8 +58,8 @@ class DivideMix(TwoModels):
         "uniform", "Classes are expected equally often, or as often as the site's given labels have them."
     )
     loss_history: int = option(1, "Divide by the mean of so many last losses; 5 for very much noise.", at_least=1)
-    em_steps: int | None = option(None, "Most EM steps.", at_least=1, presets={"paper": 10, "code": 100})
-    scoring_views: bool | None = option(
+    em_steps: int = option(None, "Most EM steps.", at_least=1, presets={"paper": 10, "code": 100})
+    scoring_views: bool = option(
         None, "Score samples on random views, as in training.", presets={"paper": False, "code": True}
     )
 
@@ -79,7 +79,7 @@ class DivideMix(TwoModels):
             self.fit_plainly(client, model, client.training.epochs, None)
         return self.reply_both(client, models[1])
 
-    def fit_plainly(self, client: Client, model: FlatModel, epochs: int, around: Around | None) -> None:
+    def fit_plainly(self, client: Client, model: FlatModel, epochs: int, wrap_step: StepWrapper | None) -> None:
         """The usual training of one model, where asked for with the confidence penalty."""
 
         def objective(rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ class DivideMix(TwoModels):
             loss = self.criterion.mean(logits, y, client.class_counts)
             return loss - entropy(logits) if self.confidence_penalty else loss
 
-        client.fit(objective, model=model, epochs=epochs, around=around)
+        client.fit(objective, model=model, epochs=epochs, wrap_step=wrap_step)
 
     def train(self, client: Client, got: Payload) -> Payload:
         first, second = self.load_both(client, got)
@@ -106,12 +106,10 @@ class DivideMix(TwoModels):
             history = History(client, f"{name}_losses", self.loss_history)
             history.add(torch.arange(len(client)), losses)
             losses = history.mean()
-        mixture = fit_two_gaussians(
-            losses, steps=filled(self.em_steps), tolerance=0.01, variance_floor=0.0005, normalise=True
-        )
+        mixture = fit_two_gaussians(losses, steps=self.em_steps, tolerance=0.01, variance_floor=0.0005, normalise=True)
         return mixture.p_low(losses)
 
-    def learn(self, client: Client, model: FlatModel, other: FlatModel, w: Tensor, carried: Around) -> None:
+    def learn(self, client: Client, model: FlatModel, other: FlatModel, w: Tensor, carried: StepWrapper) -> None:
         """One epoch over the labelled samples, each batch with as many unlabelled ones."""
         kept = w > self.clean_from
         if not kept.any():  # nothing to hold on to
@@ -135,7 +133,7 @@ class DivideMix(TwoModels):
                 loss = loss + weight * (logits[labelled:].softmax(1) - target[labelled:]).square().mean()
             return loss + distance_to_prior(logits, prior)  # L_reg
 
-        client.fit(objective, rows=kept.nonzero().flatten().cpu(), model=model, epochs=1, around=carried)
+        client.fit(objective, rows=kept.nonzero().flatten().cpu(), model=model, epochs=1, wrap_step=carried)
 
     @torch.no_grad()
     def targets(
@@ -168,11 +166,11 @@ class DivideMix(TwoModels):
         return Verdict(1.0 - w, self.logits_of(client, *models).argmax(1))
 
 
-def one_step_each() -> Around:
+def one_step_each() -> StepWrapper:
     """Steps that are not begun anew in every epoch, so that momentum is carried on while models take turns."""
     steps: dict[int, Step] = {}
 
-    def around(step: Step, model: FlatModel) -> Step:
+    def wrap(step: Step, model: FlatModel) -> Step:
         return steps.setdefault(id(model), step)
 
-    return around
+    return wrap

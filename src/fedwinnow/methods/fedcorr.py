@@ -36,8 +36,8 @@ from fedwinnow.mathematics.proximal import distance_to
 from fedwinnow.mathematics.small_loss import estimated_rate
 from fedwinnow.mathematics.two_gaussians import fit_two_gaussians
 from fedwinnow.options import option
-from fedwinnow.steps.site_labels import confident_labels, current_labels, largest, leaning, sample_losses
-from fedwinnow.steps.stages import noted, rounds_of_passes, steps_of_turn
+from fedwinnow.steps.site_labels import confident_labels, current_labels, largest, sample_losses, upper_half_where_wrong
+from fedwinnow.steps.stages import rounds_of_passes, steps_of_turn, watch_replies
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class PaperFedCorr(Method):
 
     def merge(self, server: Server, replies: Replies) -> None:
         """FedAvg; the LID of a client is summed over the passes."""
-        replies, news = noted(replies, maybe=("lid",))
+        replies, news = watch_replies(replies, maybe=("lid",))
         super().merge(server, replies)
         for client, said in news.items():
             if "lid" in said:
@@ -249,7 +249,9 @@ class PaperFedCorr(Method):
         if "labels" in client.state:
             corrected = client.for_all(client.state["labels"], client.given)
         changed = corrected != client.given
-        return Verdict(leaning(verdict.p_wrong, changed), torch.where(changed, corrected, verdict.suggested))
+        return Verdict(
+            upper_half_where_wrong(verdict.p_wrong, changed), torch.where(changed, corrected, verdict.suggested)
+        )
 
 
 # --- Ablations, and what the released code does differently --------------------------------------------------------
@@ -264,18 +266,18 @@ class FedCorr(PaperFedCorr):
     correct: bool = option(True, "Correct labels at all (ablation).")
     fine_tune: bool = option(True, "Have stage 2 (ablation); its rounds go to stage 3.")
     usual: bool = option(True, "Have stage 3 (ablation); its rounds go to stage 2.")
-    sample_loss: Literal["cross_entropy", "double_softmax"] | None = option(
+    sample_loss: Literal["cross_entropy", "double_softmax"] = option(
         None,
         "The loss by which suspected samples are found.",
         presets={"paper": "cross_entropy", "code": "double_softmax"},
     )
-    prox: Literal["squared", "norm"] | None = option(
+    prox: Literal["squared", "norm"] = option(
         None, "The proximal term: squared distance, or the distance.", presets={"paper": "squared", "code": "norm"}
     )
-    prox_first_batch: bool | None = option(
+    prox_first_batch: bool = option(
         None, "Have the proximal term in the first batch of an epoch too.", presets={"paper": True, "code": False}
     )
-    scoring_views: bool | None = option(
+    scoring_views: bool = option(
         None, "Score samples on random views, as in training.", presets={"paper": False, "code": True}
     )
 

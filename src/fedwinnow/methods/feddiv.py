@@ -30,9 +30,9 @@ from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.two_gaussians import MixtureOptions, TwoGaussians, exact, fit_two_gaussians
-from fedwinnow.options import filled, option
+from fedwinnow.options import option
 from fedwinnow.steps.site_labels import current_labels, sample_losses
-from fedwinnow.steps.stages import noted, rounds_of_passes, steps_of_turn
+from fedwinnow.steps.stages import rounds_of_passes, steps_of_turn, watch_replies
 
 UNSEEN = torch.nan
 
@@ -61,15 +61,15 @@ class PaperFedDiv(Method):
     filter: Literal["federated", "degraded", "local"] = option(
         "federated", "The filter of all clients seen so far, of this round's clients only, or each client's own."
     )
-    confidence: float | None = option(
+    confidence: float = option(
         None, "Relabel from this probability.", symbol="ζ", at_least=0, at_most=1, presets={"paper": 0.75, "code": 0.0}
     )
     eta: float = option(1.0, "Weight of L_reg: 1 for non-IID data, 0 for IID.", symbol="η", at_least=0)
     mixup: float = option(1.0, "Mix with a share from Beta(mixup, mixup); 0: no mixing.", symbol="α", at_least=0)
-    debias: float | None = option(
+    debias: float = option(
         None, "Strength of de-biasing; 0: none.", symbol="ξ", at_least=0, presets={"paper": 0.5, "code": 0.2}
     )
-    momentum: float | None = option(
+    momentum: float = option(
         None, "What stays of an old bias.", symbol="m", at_least=0, at_most=1, presets={"paper": 0.2, "code": 0.5}
     )
     noisy_client: float = option(0.1, "A client is noisy from this share of noisy samples.", at_least=0, at_most=1)
@@ -152,12 +152,12 @@ class PaperFedDiv(Method):
 
     def relabelled(self, client: Client, predicted: Tensor, clean: Tensor) -> Tensor:
         """Eq. (8): the noisy samples of which the global model is confident; they get the label that it predicts."""
-        return ~clean & (best(predicted).values >= filled(self.confidence))
+        return ~clean & (best(predicted).values >= self.confidence)
 
     def debiased(self, client: Client, predicted: Tensor) -> Tensor:
         """Eq. (9): F(x) = f(x; local) - ξ log p̂."""
         bias = self.bias(client).clamp(min=1e-6).log().to(predicted)
-        return predicted - filled(self.debias) * bias
+        return predicted - self.debias * bias
 
     def consistent(self, client: Client, guess: Tensor, chosen: Tensor) -> Tensor:
         """Eq. (10): those of the chosen on which the global and the de-biased local model, as it is now, agree."""
@@ -186,7 +186,7 @@ class PaperFedDiv(Method):
 
     def update_bias(self, client: Client, predicted: Tensor) -> None:
         """Eq. (12): p̂ moves towards the mean prediction of the trained local model."""
-        m, mean = filled(self.momentum), exact(predicted.softmax(1)).mean(0).cpu()
+        m, mean = self.momentum, exact(predicted.softmax(1)).mean(0).cpu()
         client.state["bias"] = m * self.bias(client) + (1 - m) * mean
 
     # --- the objective of local training ---------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class PaperFedDiv(Method):
 
     def merge(self, server: Server, replies: Replies) -> None:
         """Lines 25 to 29: the global model, the cached filters and the federated filter."""
-        replies, news = noted(replies, "mixture", "samples")
+        replies, news = watch_replies(replies, "mixture", "samples")
         self.average_models(server, replies)
         told = {client: said for client, said in news.items() if bool(said["mixture"].any())}  # zeros: it has none
         collapsed = self.cache_filters(server, told)
@@ -316,56 +316,52 @@ class FedDiv(PaperFedDiv):
     name: ClassVar[str] = "feddiv"
 
     relabel: bool = option(True, "Add confidently relabelled samples (ablation).")
-    relabel_from: float | None = option(
+    relabel_from: float = option(
         None, "Train on them from this noisy share.", at_least=0, at_most=1, presets={"paper": 0.1, "code": 0.2}
     )
     reselect: bool = option(True, "Re-select by predictive consistency (ablation).")
-    reselect_timing: Literal["epoch", "cached"] | None = option(
+    reselect_timing: Literal["epoch", "cached"] = option(
         None, "Re-select in each epoch, or as predicted last time.", presets={"paper": "epoch", "code": "cached"}
     )
-    reselect_from_visit: int | None = option(
+    reselect_from_visit: int = option(
         None, "Re-select and relabel from this visit on (1: the first).", at_least=1, presets={"paper": 1, "code": 6}
     )
-    sample_loss: Literal["cross_entropy", "double_softmax"] | None = option(
+    sample_loss: Literal["cross_entropy", "double_softmax"] = option(
         None, "The loss that is filtered.", presets={"paper": "cross_entropy", "code": "double_softmax"}
     )
-    normalise: bool | None = option(
+    normalise: bool = option(
         None, "Map each client's losses to 0..1 before filtering.", presets={"paper": False, "code": True}
     )
-    first_filter: Literal["absent", "middle"] | None = option(
+    first_filter: Literal["absent", "middle"] = option(
         None,
         "The filter of the first round: absent, everything is clean; or two almost equal components around 0.5.",
         presets={"paper": "absent", "code": "middle"},
     )
-    em_steps: int | None = option(
-        None, "Most EM steps of a local filter.", at_least=1, presets={"paper": 2000, "code": 3}
-    )
-    em_tolerance: float | None = option(
+    em_steps: int = option(None, "Most EM steps of a local filter.", at_least=1, presets={"paper": 2000, "code": 3})
+    em_tolerance: float = option(
         None,
         "EM has converged when the mean log-likelihood moves by less.",
         at_least=0,
         presets={"paper": 1e-10, "code": 0.0},
     )
     variance_floor: float = option(0.000001, "Smallest variance of a component of a local filter.", above=0)
-    variance_weighting: Literal["linear", "squared", "moment"] | None = option(
+    variance_weighting: Literal["linear", "squared", "moment"] = option(
         None, "Weights of variances: plain, squared, or by moments.", presets={"paper": "linear", "code": "squared"}
     )
-    persistent_relabelling: bool | None = option(
+    persistent_relabelling: bool = option(
         None, "Relabelled samples keep their new label for good.", presets={"paper": False, "code": True}
     )
-    bias_confidence: float | None = option(
+    bias_confidence: float = option(
         None, "Above this, predictions make the bias.", at_least=0, at_most=1, presets={"paper": 0.0, "code": 0.85}
     )
-    scoring_views: bool | None = option(
+    scoring_views: bool = option(
         None, "Score samples on random views, as in training.", presets={"paper": False, "code": True}
     )
-    full_batch: bool | None = option(
+    full_batch: bool = option(
         None, "A client with no more than a batch selected does not train.", presets={"paper": False, "code": True}
     )
-    regularise_warm_up: bool | None = option(
-        None, "Have L_reg in the warm-up too.", presets={"paper": False, "code": True}
-    )
-    unmixed_pass: bool | None = option(
+    regularise_warm_up: bool = option(None, "Have L_reg in the warm-up too.", presets={"paper": False, "code": True})
+    unmixed_pass: bool = option(
         None, "Show batch normalisation each batch unmixed, too.", presets={"paper": False, "code": True}
     )
 
@@ -410,7 +406,7 @@ class FedDiv(PaperFedDiv):
         return super().p_clean(predicted, labels, flat)
 
     def filter_from(self, flat: Tensor) -> TwoGaussians:
-        return replace(super().filter_from(flat), normalise=bool(self.normalise))
+        return replace(super().filter_from(flat), normalise=self.normalise)
 
     def local_filter(self, client: Client, predicted: Tensor, flat: Tensor) -> Payload:
         return {} if self.filter == "local" else super().local_filter(client, predicted, flat)
@@ -419,10 +415,10 @@ class FedDiv(PaperFedDiv):
         """When EM has converged, which the paper leaves open; the code makes three steps."""
         return {
             **super().em(start),
-            "steps": filled(self.em_steps),
-            "tolerance": filled(self.em_tolerance),
+            "steps": self.em_steps,
+            "tolerance": self.em_tolerance,
             "variance_floor": self.variance_floor,
-            "normalise": bool(self.normalise),
+            "normalise": self.normalise,
         }
 
     # --- relabelling and re-selection: relabel, reselect, and when, how long and for whom ---------------------------
@@ -438,7 +434,7 @@ class FedDiv(PaperFedDiv):
 
     def late_enough(self, client: Client) -> bool:
         """Whether the client re-selects, and trains on relabelled samples, on this visit already."""
-        return int(self.visits(client)) + 1 >= filled(self.reselect_from_visit)
+        return int(self.visits(client)) + 1 >= self.reselect_from_visit
 
     def training_set(self, client: Client, predicted: Tensor, clean: Tensor) -> tuple[Callable[[], Tensor], Tensor]:
         rows, labels = super().training_set(client, predicted, clean)
@@ -452,7 +448,7 @@ class FedDiv(PaperFedDiv):
 
     def relabelled(self, client: Client, predicted: Tensor, clean: Tensor) -> Tensor:
         """Of the confident ones those that are trained on: none on early visits, nor at a client with little noise."""
-        much = noise_level(clean) >= filled(self.relabel_from)
+        much = noise_level(clean) >= self.relabel_from
         return self.confident(client, predicted, clean) & (much and self.late_enough(client))
 
     def relabel_for_good(self, client: Client, predicted: Tensor, clean: Tensor) -> None:
@@ -482,7 +478,7 @@ class FedDiv(PaperFedDiv):
         debiased = self.debiased(client, predicted)
         if self.reselect_timing == "cached":
             client.state["debiased"] = debiased.argmax(1)
-        sure = debiased.softmax(1).max(1).values > filled(self.bias_confidence)
+        sure = debiased.softmax(1).max(1).values > self.bias_confidence
         if sure.any():
             super().update_bias(client, predicted[sure])
 

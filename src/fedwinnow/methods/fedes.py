@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwinnow.federation.client import Around, Client, Step
+from fedwinnow.federation.client import Client, Step, StepWrapper
 from fedwinnow.federation.method import Exchange, Method, Replies
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.aggregators import WeightedMean
@@ -86,17 +86,17 @@ class FederatedEarlyStopping(Method):
         "Quality from the mean criticality, from the distance to the reference, or with its sign; with trusted samples "
         "from how much the loss fell (FAIR) or from Shapley values (S-FedAvg): the rows of Table 4.",
     )
-    reference: Literal["aggregate", "mean_local"] | None = option(
+    reference: Literal["aggregate", "mean_local"] = option(
         None,
         "Compare a client with the averaged update (eq. 7), or with the average of the clients' distributions.",
         presets={"literal": "aggregate", "sensible": "mean_local"},
     )
-    orientation: Literal["paper", "auto"] | None = option(
+    orientation: Literal["paper", "auto"] = option(
         None,
         "Large distances mean quality (paper), or whatever agrees with how well updates agree with each other.",
         presets={"literal": "paper", "sensible": "auto"},
     )
-    rho_floor: float | None = option(
+    rho_floor: float = option(
         None,
         "The least quality of a client; at 0 the worst client is silenced for good, however good it is.",
         at_least=0,
@@ -104,7 +104,7 @@ class FederatedEarlyStopping(Method):
         presets={"literal": 0.0, "sensible": 0.1},
     )
     start_from: Literal["continue", "scratch"] = option("continue", "Stage 2 goes on from stage 1, or starts anew.")
-    stage2: Literal["none", "select", "segd", "naagg", "both"] | None = option(
+    stage2: Literal["none", "select", "segd", "naagg", "both"] = option(
         None,
         "Plain FedAvg, without clients of quality below 0.5, masked steps, noise-aware averaging, or both (Table 5).",
         presets={"literal": "both", "sensible": "segd"},
@@ -244,10 +244,10 @@ class FederatedEarlyStopping(Method):
         client.state |= {key: got[key] for key in ("quality", "mask") if key in got}
         client.model.load(got)
         steps = self.selective_steps(client, got)
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), around=steps)
+        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), wrap_step=steps)
         return self.reply(client)
 
-    def selective_steps(self, client: Client, got: Payload) -> Around:
+    def selective_steps(self, client: Client, got: Payload) -> StepWrapper:
         """SeGD, eq. (16): every step is multiplied by rho_n M_n, with momentum and decay: frozen means frozen."""
         return scaled_steps(self.step_factor(client, got), gradient=False)
 
@@ -431,7 +431,7 @@ class FedES(FederatedEarlyStopping):
     def send(self, server: Server, client: int) -> Payload:
         return super().send(server, client) if self.selective else dict(server.weights)
 
-    def selective_steps(self, client: Client, got: Payload) -> Around:
+    def selective_steps(self, client: Client, got: Payload) -> StepWrapper:
         """frozen=gradient: momentum and decay still move what is frozen."""
         return scaled_steps(self.step_factor(client, got), gradient=self.frozen == "gradient")
 
@@ -449,7 +449,7 @@ class FedES(FederatedEarlyStopping):
         """The gradient over all samples at the global model, without a mask: a frozen entry would never come back."""
         total = torch.zeros_like(client.model.gradient)
         adding = summing_into(total)
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), epochs=1, around=adding)
+        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), epochs=1, wrap_step=adding)
         client.model.load(got)  # running statistics have moved
         return total
 
@@ -464,13 +464,13 @@ def opposed(first: Tensor, second: Tensor) -> bool:
     return float(first @ second) < 0
 
 
-def summing_into(total: Tensor) -> Around:
+def summing_into(total: Tensor) -> StepWrapper:
     """No step at all: the gradients are added up."""
 
-    def around(step: Step, model: FlatModel) -> Step:
+    def wrap(step: Step, model: FlatModel) -> Step:
         def add() -> None:
             total.add_(model.gradient)
 
         return add
 
-    return around
+    return wrap

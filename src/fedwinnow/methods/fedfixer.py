@@ -98,7 +98,7 @@ class FedFixer(Method):
             number = models.index(model)
             return lambda: step() if learned[number] else None
 
-        client.fit(objective, rows=rows_of_epoch, model=tuple(models), around=where_learned)
+        client.fit(objective, rows=rows_of_epoch, model=tuple(models), wrap_step=where_learned)
         if self.dual:
             client.state |= models[-1].payload(PERSONAL)
             if not is_finite(models[-1].weights):

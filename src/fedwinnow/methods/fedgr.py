@@ -28,7 +28,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedwinnow.federation.client import Around, Client, Step
+from fedwinnow.federation.client import Client, Step, StepWrapper
 from fedwinnow.federation.method import Method, Replies, Verdict
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.distillation import divergence
@@ -36,10 +36,10 @@ from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.two_gaussians import TwoGaussians, exact, fit_two_gaussians
 from fedwinnow.models.features import logits_and_features
-from fedwinnow.options import filled, option
+from fedwinnow.options import option
 from fedwinnow.steps.second_model import answers, second_model
 from fedwinnow.steps.site_labels import NOTHING, mean_over_visits, sample_losses, sure_guesses
-from fedwinnow.steps.stages import noted, rounds_of_passes
+from fedwinnow.steps.stages import rounds_of_passes, watch_replies
 
 
 @dataclass(frozen=True)
@@ -105,36 +105,36 @@ class GlobalReviser(Method):
     pseudo_missing: Literal["zero", "drop"] = option(
         "zero", "A sample that needs a pseudo-label and has none counts as loss 0 in the mean, or not at all."
     )
-    weighting: Literal["sample", "batch"] | None = option(
+    weighting: Literal["sample", "batch"] = option(
         None, "Labels are weighted per sample, or by a batch's mean q.", presets={"paper": "sample", "code": "batch"}
     )
-    keep_clean: bool | None = option(
+    keep_clean: bool = option(
         None, "On a noisy client samples found clean keep their given label.", presets={"paper": False, "code": True}
     )
-    persistent_pseudo: bool | None = option(
+    persistent_pseudo: bool = option(
         None, "A label once found stays until another one is.", presets={"paper": False, "code": True}
     )
-    strict_reset: bool | None = option(
+    strict_reset: bool = option(
         None, "The teacher is replaced above the noisy share only, not at it.", presets={"paper": False, "code": True}
     )
-    reset_by: Literal["this_visit", "last_visit"] | None = option(
+    reset_by: Literal["this_visit", "last_visit"] = option(
         None,
         "Reliable labels are counted with those of this visit, or as the visit before left them.",
         presets={"paper": "this_visit", "code": "last_visit"},
     )
-    ema_updates: int | None = option(
+    ema_updates: int = option(
         None, "How often each update of the teacher is made.", at_least=1, presets={"paper": 1, "code": 2}
     )
-    decay_warm_up: bool | None = option(
+    decay_warm_up: bool = option(
         None, "The teacher's first steps keep less: 1 - 1/(1 + steps).", presets={"paper": False, "code": True}
     )
-    anchor: Literal["once", "online"] | None = option(
+    anchor: Literal["once", "online"] = option(
         None, "Compute the anchor once per visit, or for each batch anew.", presets={"paper": "once", "code": "online"}
     )
-    em_steps: int | None = option(None, "Most EM steps of the sieve.", at_least=1, presets={"paper": 100, "code": 50})
-    em_tolerance: float | None = option(None, "EM ends at this gain.", above=0, presets={"paper": 0.001, "code": 0.01})
-    variance_floor: float | None = option(None, "Least variance.", above=0, presets={"paper": 0.000001, "code": 0.0005})
-    full_batches: bool | None = option(
+    em_steps: int = option(None, "Most EM steps of the sieve.", at_least=1, presets={"paper": 100, "code": 50})
+    em_tolerance: float = option(None, "EM ends at this gain.", above=0, presets={"paper": 0.001, "code": 0.01})
+    variance_floor: float = option(None, "Least variance.", above=0, presets={"paper": 0.000001, "code": 0.0005})
+    full_batches: bool = option(
         None, "Leave out the last batch of an epoch when it is not full.", presets={"paper": False, "code": True}
     )
 
@@ -162,7 +162,7 @@ class GlobalReviser(Method):
 
     def merge(self, server: Server, replies: Replies) -> None:
         """Lines 6 and 7: average the models (eq. 2) and sieve the samples of all who sent their losses."""
-        replies, news = noted(replies, maybe=("sample_loss",))
+        replies, news = watch_replies(replies, maybe=("sample_loss",))
         super().merge(server, replies)
         losses = {client: said["sample_loss"] for client, said in news.items() if said}
         if losses:
@@ -204,8 +204,8 @@ class GlobalReviser(Method):
         def objective(rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
             return self.loss_of(client, targets, rows.to(y.device), x, y)
 
-        around = None if teacher is None else teacher.following(self.local_decay)
-        client.fit(objective, rows=targets.rows, views=self.strong, around=around)
+        wrap_step = None if teacher is None else teacher.following(self.local_decay)
+        client.fit(objective, rows=targets.rows, views=self.strong, wrap_step=wrap_step)
         client.state |= {} if teacher is None else teacher.state
 
     # --- Section 3.2: the local objective --------------------------------------------------------------------------
@@ -359,17 +359,17 @@ class MovingAverage:
             else:
                 self.weights.lerp_(weights.to(self.weights.device), 1.0 - kept)
 
-    def following(self, kept: float) -> Around:
+    def following(self, kept: float) -> StepWrapper:
         """Steps of a model, each of which the average follows."""
 
-        def around(step: Step, model: FlatModel) -> Step:
+        def wrap(step: Step, model: FlatModel) -> Step:
             def both() -> None:
                 step()
                 self.follow(model.weights, kept)
 
             return both
 
-        return around
+        return wrap
 
     def follow(self, weights: Tensor, kept: float) -> None:
         """m_k >= 1: one step of the model that is followed."""
@@ -437,7 +437,7 @@ class FedGr(GlobalReviser):
 
     def mixture(self, losses: Tensor) -> TwoGaussians:
         """The same mixture with another end of EM."""
-        steps, tolerance, floor = filled(self.em_steps), filled(self.em_tolerance), filled(self.variance_floor)
+        steps, tolerance, floor = self.em_steps, self.em_tolerance, self.variance_floor
         return fit_two_gaussians(losses, steps=steps, tolerance=tolerance, variance_floor=floor)
 
     def sieved(self, client: Client, got: Payload) -> Sieved:
@@ -490,13 +490,13 @@ class FedGr(GlobalReviser):
     def last_teacher(self, client: Client) -> MovingAverage:
         """ema_updates and decay_warm_up: the average as the code makes it."""
         last = super().last_teacher(client)
-        repeats, rising = filled(self.ema_updates), bool(self.decay_warm_up)
+        repeats, rising = self.ema_updates, self.decay_warm_up
         return CodeMovingAverage(last.model, last.weights, steps=last.steps, repeats=repeats, rising=rising)
 
     def revised_teacher(self, client: Client, kept: float, targets: RevisedTargets, *, early: bool) -> MovingAverage:
         """ema_updates=2: the code registers its hook twice; the second time is after the teacher has answered."""
         teacher = super().revised_teacher(client, kept, targets, early=early)
-        for _ in range(filled(self.ema_updates) - 1):
+        for _ in range(self.ema_updates - 1):
             teacher.move(client.model.weights, kept)
         return teacher
 

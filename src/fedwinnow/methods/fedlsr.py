@@ -48,29 +48,29 @@ class FedLsr(Method):
         3.0, "Logits times this are compared between the views.", symbol="1/T_d", source="the authors", above=0
     )
     mixing: float = option(1.0, "The two predictions are mixed with a share from Beta(mixing, mixing).", above=0)
-    lambda_e: float | None = option(
+    lambda_e: float = option(
         None,
         "Weight of the entropy of predictions: above 0 it is FedLSR+.",
         symbol="λ_e",
         at_least=0,
         presets={"paper": 0.0, "code": 0.6},
     )
-    sharpened_loss: Literal["cross_entropy", "double_softmax"] | None = option(
+    sharpened_loss: Literal["cross_entropy", "double_softmax"] = option(
         None,
         "The loss of the sharpened prediction; double_softmax takes it for logits.",
         presets={"paper": "cross_entropy", "code": "double_softmax"},
     )
-    divergence: Literal["samples", "entries"] | None = option(
+    divergence: Literal["samples", "entries"] = option(
         None,
         "The divergence as a mean over samples, or also over the classes.",
         presets={"paper": "samples", "code": "entries"},
     )
-    entropy: Literal["views", "first_twice"] | None = option(
+    entropy: Literal["views", "first_twice"] = option(
         None,
         "The entropy of both views' predictions, or of the softmax of the first one's.",
         presets={"paper": "views", "code": "first_twice"},
     )
-    one_draw: bool | None = option(
+    one_draw: bool = option(
         None, "The second view changes a whole batch in the same way.", presets={"paper": False, "code": True}
     )
 
@@ -89,7 +89,7 @@ class FedLsr(Method):
         """The same samples, mildly changed; what is no image stays as it is."""
         stored = next(client.stored([rows]))
         if client.input_step.kind == "images":
-            stored = mild_view(stored, client.generator, together=bool(self.one_draw))
+            stored = mild_view(stored, client.generator, together=self.one_draw)
         return client.plain(stored)
 
     def sharpened(self, client: Client, share: float, first: Tensor, second: Tensor, y: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ from fedwinnow.mathematics.losses import LogitAdjustment
 from fedwinnow.mathematics.noisy_clients import noisy_set, prepared
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.two_gaussians import exact
-from fedwinnow.options import filled, option
+from fedwinnow.options import option
 from fedwinnow.steps.second_model import second_model
 from fedwinnow.steps.site_labels import sample_losses
 
@@ -80,13 +80,13 @@ class PaperFedNoRo(Method):
     covariance: Literal["full", "diagonal"] | None = option(
         None, "Form of the mixture's components; none: full, with detect=careful diagonal."
     )
-    detect: Literal["single", "vote", "careful"] | None = option(
+    detect: Literal["single", "vote", "careful"] = option(
         None,
         "One mixture (paper), the most frequent set of nine (code), or the likeliest of 400 mixtures, of diagonal form "
         "and with variances of at least 0.001 (careful: ours, in neither).",
         presets={"paper": "single", "code": "vote"},
     )
-    noisy_mean: Literal["norm", "sum"] | None = option(
+    noisy_mean: Literal["norm", "sum"] = option(
         None,
         "The noisy component is the one with the larger norm, or sum, of its mean.",
         presets={"paper": "norm", "code": "sum"},
@@ -164,10 +164,10 @@ class PaperFedNoRo(Method):
         points = prepared(table, present, self.normalise)
         noisy, agreement = noisy_set(
             points,
-            filled(self.detect),
+            self.detect,
             seed=server.seed,
             covariance=self.covariance,
-            measure=filled(self.noisy_mean),
+            measure=self.noisy_mean,
         )
         found = [client for client, bad in zip(rows, noisy.tolist(), strict=True) if bad]
         shown = [
@@ -283,7 +283,7 @@ class FedNoRo(PaperFedNoRo):
     noisy: Literal["both", "drop", "aggregate", "distil", "none"] = option(
         "both", "Stage 2: both, leave noisy clients out, distance-aware aggregation only, distillation only, neither."
     )
-    distance: Literal["parameters", "per_tensor"] | None = option(
+    distance: Literal["parameters", "per_tensor"] = option(
         None,
         "Distance of models: of all that is trained, or the sum over tensors, running statistics included.",
         presets={"paper": "parameters", "code": "per_tensor"},
@@ -291,7 +291,7 @@ class FedNoRo(PaperFedNoRo):
     absent: Literal["mask", "floor"] = option(
         "mask", "Distil classes that a client does not hold: not at all, or against their floored frequency."
     )
-    scoring_views: bool | None = option(
+    scoring_views: bool = option(
         None, "Score samples on random views, as in training.", presets={"paper": False, "code": True}
     )
     measure_every: int = option(

@@ -28,10 +28,10 @@ from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.scaling import zero_to_one
 from fedwinnow.mathematics.two_gaussians import exact, fit_two_gaussians
 from fedwinnow.models.features import through_head
-from fedwinnow.options import filled, option
+from fedwinnow.options import option
 from fedwinnow.randomness import stream_key
 from fedwinnow.steps.site_labels import sample_losses
-from fedwinnow.steps.stages import after_warm_up, noted, warm_up_rounds
+from fedwinnow.steps.stages import after_warm_up, warm_up_rounds, watch_replies
 
 SMALLEST_RANGE = 1e-12  # expertise or similarity that varies less is the same for all
 
@@ -60,25 +60,23 @@ class FedRn(Method):
     target_model: Literal["last_local", "global"] = option(
         "last_local", "The client's own judge: its last local model, or the global model."
     )
-    similarity: Literal["softmax", "logits"] | None = option(
+    similarity: Literal["softmax", "logits"] = option(
         None, "Compare probabilities or logits.", presets={"paper": "softmax", "code": "logits"}
     )
-    normalise: bool | None = option(
-        None, "Map losses to 0..1 before the mixture.", presets={"paper": False, "code": True}
-    )
-    em_tolerance: float | None = option(
+    normalise: bool = option(None, "Map losses to 0..1 before the mixture.", presets={"paper": False, "code": True})
+    em_tolerance: float = option(
         None,
         "EM has converged when the mean log-likelihood moves by less.",
         at_least=0,
         presets={"paper": 0.001, "code": 0.01},
     )
-    variance_floor: float | None = option(
+    variance_floor: float = option(
         None, "Smallest variance of a component.", above=0, presets={"paper": 0.000001, "code": 0.0005}
     )
     fine_tune: bool = option(True, "Tune the neighbours' heads on the auxiliary set (ablation).")
     choose_by: Literal["reliable", "random"] = option("reliable", "How neighbours are chosen (ablation).")
     ensemble: Literal["reliability", "uniform"] = option("reliability", "How the k + 1 judges are weighted.")
-    scoring_views: bool | None = option(
+    scoring_views: bool = option(
         None, "Score samples and tune heads on random views, as in training.", presets={"paper": False, "code": True}
     )
 
@@ -129,7 +127,7 @@ class FedRn(Method):
                 server.remember(client, {key: reply[key] for key in ("weights", "counters") if key in reply})
                 yield client, reply
 
-        passing, news = noted(remembering(), "accuracy", "output")
+        passing, news = watch_replies(remembering(), "accuracy", "output")
         super().merge(server, passing)
         for client, said in news.items():
             server.state["accuracy"][client] = said["accuracy"].double().item()
@@ -186,7 +184,7 @@ class FedRn(Method):
         for place in range(len(got["reliability"]) - 1):
             client.model.load(got, f"neighbour{place}.")
             if self.fine_tune:
-                tune_head(client, client.model, rows, views=bool(self.scoring_views))
+                tune_head(client, client.model, rows, views=self.scoring_views)
             total += got["reliability"][place + 1] * self.posterior(client, client.model).cpu()
         return total.to(client.given.device)
 
@@ -204,9 +202,9 @@ class FedRn(Method):
         losses = sample_losses(client.predict(model=model, views=self.scoring_views), client.given)
         mixture = fit_two_gaussians(
             losses,
-            tolerance=filled(self.em_tolerance),
-            variance_floor=filled(self.variance_floor),
-            normalise=bool(self.normalise),
+            tolerance=self.em_tolerance,
+            variance_floor=self.variance_floor,
+            normalise=self.normalise,
         )
         return mixture.p_low(losses)
 

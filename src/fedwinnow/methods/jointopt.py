@@ -25,7 +25,7 @@ from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.two_gaussians import exact
-from fedwinnow.options import filled, option
+from fedwinnow.options import option
 from fedwinnow.steps.regularisers import SMALLEST, distance_to_prior, entropy, expected_classes
 from fedwinnow.steps.site_labels import History
 from fedwinnow.steps.stages import after_warm_up
@@ -47,10 +47,10 @@ class JointOpt(Method):
     warm_up: int | None = option(
         None, "Rounds with the labels as given first; none: a fifth of all, as 100 of 500.", at_least=0
     )
-    history: int | None = option(
+    history: int = option(
         None, "Predictions of a sample that are averaged.", at_least=1, presets={"paper": 10, "code": 15}
     )
-    half_full: Literal["seen", "zeros"] | None = option(
+    half_full: Literal["seen", "zeros"] = option(
         None,
         "Before the history is full: average the predictions that are there, or count missing ones as 0.",
         presets={"paper": "seen", "code": "zeros"},
@@ -94,7 +94,7 @@ class JointOpt(Method):
 
     def visit(self, client: Client, got: Payload, *, correcting: bool) -> Payload:
         """Local training; after each epoch the labels follow."""
-        history = History(client, "predictions", filled(self.history), client.classes)
+        history = History(client, "predictions", self.history, client.classes)
         labels = self.current(client)
         prior, begun = expected_classes(client, self.prior), False
 

@@ -52,14 +52,14 @@ class Rhfl(Method):
         None, "Epochs on its own samples before the first round; none: one per round, as 40 of 40.", at_least=0
     )
     public_epochs: int = option(1, "Passes over the public samples in a round.", at_least=0)
-    exchange: Literal["round", "batch"] | None = option(
+    exchange: Literal["round", "batch"] = option(
         None,
         "Answer once a round, or anew for every batch of public samples, with an optimiser of its own.",
         presets={"paper": "round", "code": "batch"},
     )
     reweight: bool = option(True, "Weigh the others' answers by their confidence (ablation).")
     confidence: float = option(0.5, "How much confidence moves the weights.", symbol="η", at_least=0)
-    negative: Literal["clamp", "keep"] | None = option(
+    negative: Literal["clamp", "keep"] = option(
         None,
         "Clients whose loss has risen have confidence 0, or a negative one, which may turn all weights round.",
         presets={"paper": "clamp", "code": "keep"},

@@ -28,10 +28,10 @@ from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.small_loss import forgotten_share, kept_count, smallest
 from fedwinnow.models.features import logits_and_features
-from fedwinnow.options import filled, option
+from fedwinnow.options import option
 from fedwinnow.steps.regularisers import entropy
-from fedwinnow.steps.site_labels import NOTHING, leaning
-from fedwinnow.steps.stages import first_rounds, noted
+from fedwinnow.steps.site_labels import NOTHING, upper_half_where_wrong
+from fedwinnow.steps.stages import first_rounds, watch_replies
 
 
 @dataclass
@@ -82,20 +82,20 @@ class RobustFl(Method):
     )
     lambda_cen: float = option(1.0, "Weight of the distance to the label's centroid.", symbol="λ_cen", at_least=0)
     lambda_e: float = option(0.8, "Weight of the entropy of predictions.", symbol="λ_e", at_least=0)
-    centroid_loss: Literal["mean", "distance", "sum", "constant"] | None = option(
+    centroid_loss: Literal["mean", "distance", "sum", "constant"] = option(
         None,
         "The mean over samples and features, the mean or the sum of squared distances; constant: no gradient.",
         presets={"paper": "mean", "code": "constant"},
     )
-    first_centroids: Literal["mean", "random"] | None = option(
+    first_centroids: Literal["mean", "random"] = option(
         None,
         "The first global centroids: a plain mean, or weighted by likeness to random vectors.",
         presets={"paper": "mean", "code": "random"},
     )
-    equal_weights: bool | None = option(
+    equal_weights: bool = option(
         None, "Average models equally, not by their samples.", presets={"paper": False, "code": True}
     )
-    scoring_views: bool | None = option(
+    scoring_views: bool = option(
         None, "Pseudo-labels from random views, as in training.", presets={"paper": False, "code": True}
     )
 
@@ -119,7 +119,7 @@ class RobustFl(Method):
             for client, reply in replies:
                 yield client, reply | {"samples": torch.ones(1)} if self.equal_weights else reply
 
-        passing, news = noted(weighed(), "centroids")
+        passing, news = watch_replies(weighed(), "centroids")
         super().merge(server, passing)
         server.state["centroids"] = self.averaged(server, torch.stack([said["centroids"] for said in news.values()]))
 
@@ -168,7 +168,7 @@ class RobustFl(Method):
         loss = self.criterion.mean(logits, target, client.class_counts)
         if self.centroid_loss != "constant" and self.lambda_cen:
             away = (features - guide.centroids[given]).square() * agrees.unsqueeze(1)
-            over = {"mean": away.numel(), "distance": len(away), "sum": 1}[filled(self.centroid_loss)]
+            over = {"mean": away.numel(), "distance": len(away), "sum": 1}[self.centroid_loss]
             ramp = min(client.round / max(1, first_rounds(client.rounds, self.given_rounds)), 1.0)
             loss = loss + self.lambda_cen * ramp * away.sum() / over
         guide.follow(class_means(features.detach(), given, client.classes))
@@ -186,7 +186,7 @@ class RobustFl(Method):
             return verdict
         _, features = client.predict_with_features()
         denied = nearest(got["centroids"].to(features), features) != client.given
-        return Verdict(leaning(verdict.p_wrong, denied), verdict.suggested)
+        return Verdict(upper_half_where_wrong(verdict.p_wrong, denied), verdict.suggested)
 
 
 # --- centroids: one mean feature vector per class; a row of zeros stands for a class that nobody has seen ------------

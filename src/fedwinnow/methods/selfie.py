@@ -47,15 +47,15 @@ class Selfie(Method):
         "given", "Forget the given share, or the share that each client's mixture of losses takes for wrong."
     )
     warm_up: int | None = option(None, "Rounds on all samples first; none: a fifth of all, as 100 of 500.", at_least=0)
-    half_full: Literal["wait", "zeros"] | None = option(
+    half_full: Literal["wait", "zeros"] = option(
         None,
         "Refurbish when the history is full only, or take predictions that are missing for class 0.",
         presets={"paper": "wait", "code": "zeros"},
     )
-    sticky: bool | None = option(
+    sticky: bool = option(
         None, "A label once refurbished stays until another takes its place.", presets={"paper": False, "code": True}
     )
-    second_pass: bool | None = option(
+    second_pass: bool = option(
         None, "Pass what is kept through the model once more.", presets={"paper": False, "code": True}
     )
 

@@ -34,7 +34,7 @@ from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.options import option
 from fedwinnow.steps.mixmatch import sharpened
 from fedwinnow.steps.site_labels import NOTHING
-from fedwinnow.steps.stages import after_warm_up, noted
+from fedwinnow.steps.stages import after_warm_up, watch_replies
 
 EVEN = 0.5  # a site's rate before it knows anything; also the samples that are added to each class of its mix
 RATE_STEPS = 5  # of a site's own rates after its probabilities have changed
@@ -273,7 +273,7 @@ class Winnow(Method):
         if stage == "winnow" and self.fit == "shared":
             yield from self.fit_filter(server)
         replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
-        passing, news = noted(replies)
+        passing, news = watch_replies(replies)
         self.merge(server, passing)
         server.state["seen"][torch.tensor(list(news))] = True
 

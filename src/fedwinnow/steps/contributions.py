@@ -87,7 +87,7 @@ def learned_shares(
     def mix(model: FlatModel) -> None:
         model.load({"weights": weighted_mean(models, logits.softmax(0).tolist()), "counters": model.counters})
 
-    def around(_: Step, model: FlatModel) -> Step:
+    def wrap(_: Step, model: FlatModel) -> Step:
         def step() -> None:
             shares, slope = logits.softmax(0), torch.nan_to_num(model.gradient).cpu()
             along = torch.stack([slope @ one[: model.trainable] for one in models]).double()
@@ -99,5 +99,5 @@ def learned_shares(
 
     mix(bench.model)
     rows = torch.randint(len(bench), (steps * bench.training.batch_size,), generator=bench.generator)
-    bench.fit(lambda _, x, y: cross_entropy(bench.model.module(x), y), rows=rows, epochs=1, around=around)
+    bench.fit(lambda _, x, y: cross_entropy(bench.model.module(x), y), rows=rows, epochs=1, wrap_step=wrap)
     return logits.softmax(0)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedwinnow.federation.client import Around, Step
+from fedwinnow.federation.client import Step, StepWrapper
 from fedwinnow.mathematics.flat_model import FlatModel
 
 
@@ -50,14 +50,14 @@ def critical_factor(model: FlatModel, gradient: Tensor, share: float, chosen: Te
 # --- steps ----------------------------------------------------------------------------------------------------------
 
 
-def scaled_steps(factor: Callable[[FlatModel], Tensor], *, gradient: bool) -> Around:
+def scaled_steps(factor: Callable[[FlatModel], Tensor], *, gradient: bool) -> StepWrapper:
     """Steps that are multiplied by a factor per parameter.
 
     What is multiplied is the whole update, so that a parameter with the factor 0 stands still; or the gradient, so that
     momentum and weight decay still move it.
     """
 
-    def around(step: Step, model: FlatModel) -> Step:
+    def wrap(step: Step, model: FlatModel) -> Step:
         weights = model.weights[: model.trainable]
 
         def scaled_gradient() -> None:
@@ -72,4 +72,4 @@ def scaled_steps(factor: Callable[[FlatModel], Tensor], *, gradient: bool) -> Ar
 
         return scaled_gradient if gradient else scaled_update
 
-    return around
+    return wrap

@@ -14,7 +14,7 @@ from fedwinnow.federation.client import Client
 LossKind = Literal["cross_entropy", "double_softmax"]
 
 
-def sample_losses(logits: Tensor, labels: Tensor, kind: LossKind | None = None) -> Tensor:
+def sample_losses(logits: Tensor, labels: Tensor, kind: LossKind = "cross_entropy") -> Tensor:
     """Cross-entropy per sample; `double_softmax` repeats released codes that took the softmax twice.
 
     The double softmax is -p_y + log sum exp p_c: bounded, in a band of width 1.
@@ -52,7 +52,7 @@ def current_labels(client: Client) -> Tensor:
     return client.state.get("labels", client.given.cpu()).to(client.given.device)
 
 
-def leaning(p_wrong: Tensor, wrong: Tensor) -> Tensor:
+def upper_half_where_wrong(p_wrong: Tensor, wrong: Tensor) -> Tensor:
     """Probabilities moved to the upper half where a method calls a label wrong, to the lower half elsewhere."""
     return torch.where(wrong, 0.5 + p_wrong / 2, p_wrong / 2)
 

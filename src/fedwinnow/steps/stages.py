@@ -42,7 +42,7 @@ def steps_of_turn(server: Server, index: int, group: int) -> Iterator[list[int]]
         yield members[place : place + group]
 
 
-def noted(
+def watch_replies(
     replies: Iterator[tuple[int, Payload]], *keys: str, maybe: tuple[str, ...] = ()
 ) -> tuple[Iterator[tuple[int, Payload]], dict[int, Payload]]:
     """The replies, and what each client says under these keys: complete once the last reply has been taken.
