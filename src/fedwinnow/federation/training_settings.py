@@ -1,4 +1,4 @@
-"""How a client trains: everything that is the same for every method and every client."""
+"""The settings of local training, which are the same for every method and every client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Views = Literal["none", "flip", "crop_flip", "strong"]
 
 @dataclass(frozen=True)
 class Training:
-    """The settings of local training."""
+    """How a client trains."""
 
     epochs: int = 5
     batch_size: int = 32
