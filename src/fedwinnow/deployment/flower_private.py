@@ -1,8 +1,8 @@
-"""What is private in Flower and used here, all of it: written for Flower 1.41 (`flower_environment.SUITABLE`).
+"""All private names of Flower that fedwinnow uses, for Flower 1.41 (`flower_environment.SUITABLE`).
 
-Any of these names may change or go with any version of Flower; whoever moves to another one reads this list first.
+Any of them may change with any version of Flower; start with this list when you move to another one.
 `flower_link.py` (the coordinator's side) and `flower_visit.py` (a site's) use them. `flower_environment.prepare` must
-be called before this file is imported, because Flower looks at its settings only then.
+be called before this file is imported, because Flower reads its settings on import.
 """
 
 from flwr.app.message import remove_content_from_message

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ServeSettings(RunSettings):
-    """What a coordinator may set: the settings of a run, some with other defaults, and those of the link."""
+    """The settings of a coordinator: those of a run, some with other defaults, and those of the link."""
 
     data: str = ""
     """The coordinator's own samples: they fix classes and columns for everybody, and measure the model."""
@@ -46,14 +46,14 @@ class ServeSettings(RunSettings):
     clients: tyro.conf.Suppress[int] = 20
     """The sites, or those of the scene."""
     partition: tyro.conf.Suppress[str] = "iid"
-    """Sites have what they have; a scene has its own."""
+    """Sites have their own data; a scene has its partition."""
     noise: tyro.conf.Suppress[str | None] = None
-    """As for the partition."""
+    """Labels stay as the sites have them; a scene has its noise."""
     test: tyro.conf.Suppress[float] = 0.2
-    """All samples of the coordinator measure; a scene has its own test part."""
+    """The coordinator tests with all of its samples; a scene has its own test part."""
 
     def experiment(self) -> Experiment:
-        """With a least count, unless the sites only simulate."""
+        """The experiment; its least count is 0 in a simulation unless it is set."""
         from fedwinnow.federation.least_count import usual_least_count
 
         if self.least_count is not None:
@@ -61,5 +61,5 @@ class ServeSettings(RunSettings):
         return replace(self, least_count=usual_least_count(simulated=self.scene is not None)).experiment()
 
     def execution(self) -> Execution:
-        """Over the network, whatever a config file of a run on one machine says."""
+        """How to run it; always over the network, also with the config file of a run on one machine."""
         return replace(super().execution(), backend="flower")
