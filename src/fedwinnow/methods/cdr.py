@@ -1,7 +1,7 @@
-"""CDR: only the parameters that are critical to the loss follow its gradient; the others merely decay.
+"""CDR: only the parameters that are critical to the loss follow its gradient; the others only decay.
 
 Xia, Liu, Han, Gong, Wang, Ge, Chang: Robust Early-Learning: Hindering the Memorization of Noisy Labels, ICLR 2021.
-Federated by averaging, as FedES's relative without an estimate of quality.
+Federated by averaging: like FedES, but without an estimate of each client's quality.
 
 | symbol | field |
 |---|---|
@@ -24,7 +24,7 @@ from fedwinnow.steps.site_labels import sample_losses
 
 @dataclass(frozen=True)
 class Cdr(Method):
-    """FedAvg whose local steps use the gradient of the most critical parameters only, and less of it."""
+    """FedAvg whose local steps use only the gradient of the most critical parameters, scaled down."""
 
     name: ClassVar[str] = "cdr"
     citation: ClassVar[str] = "Xia et al., Robust Early-Learning: Hindering the Memorization of Noisy Labels, ICLR 2021"
@@ -51,7 +51,7 @@ class Cdr(Method):
         client.model.load(got)
         share = 1.0 - forgotten_share(client.round, self.rate(client), self.ramp, of_rate=True)
         chosen = chosen_parameters(client.model, weights_only=self.weights_only)
-        # |w times gradient| of this very batch decides, over all layers together
+        # criticality is |w times gradient| of the current batch, compared over all layers together
         steps = scaled_steps(
             lambda model: critical_factor(model, model.gradient, share, chosen), gradient=self.frozen == "gradient"
         )
@@ -59,7 +59,7 @@ class Cdr(Method):
         return self.reply(client)
 
     def rate(self, client: Client) -> float:
-        """tau: given, or estimated with the model as it came."""
+        """tau: given, or estimated with the received model."""
         if self.rate_from == "given":
             return self.noise_rate
         return estimated_rate(sample_losses(client.predict(), client.given))

@@ -1,4 +1,4 @@
-"""FedLSR: local training regularises itself: predictions of two views are mixed, sharpened and kept alike.
+"""FedLSR: local training regularises itself: predictions of two views are mixed, sharpened and kept similar.
 
 Jiang, Sun, Wang, Liu: Towards Federated Learning against Noisy Labels via Local Self-Regularization, CIKM 2022.
 
@@ -8,8 +8,8 @@ Jiang, Sun, Wang, Liu: Towards Federated Learning against Noisy Labels via Local
 | t_w | ramp | | 1/T_d | distil_scale |
 | λ_e | lambda_e | | μ ~ Beta(a, a) | mixing (a) |
 
-The server is that of FedAvg. A sharpened mixture of two predictions is hard to talk out of what it is sure of, and the
-divergence between the views keeps it from being sure too easily. FedLSR+ adds the entropy of the predictions.
+The server is that of FedAvg. With sharpened predictions a wrong label changes little where the model is sure; the
+divergence between the views keeps the model from being sure too early. FedLSR+ adds the entropy of the predictions.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.strong_views import MOVES, luma, moved
 from fedwinnow.options import option
 
-SMALLEST = 1e-6  # a probability below counts as this
+SMALLEST = 1e-6  # smaller probabilities count as this
 
 
 @dataclass(frozen=True)
 class FedLsr(Method):
-    """FedAvg whose local loss mixes and sharpens the predictions of two views of a sample, and keeps them alike."""
+    """FedAvg whose local loss mixes and sharpens the predictions of two views of a sample, and keeps them similar."""
 
     name: ClassVar[str] = "fedlsr"
     citation: ClassVar[str] = "Jiang et al., Towards Federated Learning against Noisy Labels, CIKM 2022"
@@ -86,7 +86,7 @@ class FedLsr(Method):
         return loss + self.lambda_e * self.unsureness(*alike) if self.lambda_e else loss
 
     def second_view(self, client: Client, rows: Tensor) -> Tensor:
-        """The same samples, mildly changed; what is no image stays as it is."""
+        """A mild random view of these samples; samples that are not images stay the same."""
         stored = next(client.stored([rows]))
         if client.input_step.kind == "images":
             stored = mild_view(stored, client.generator, together=self.one_draw)

@@ -1,4 +1,4 @@
-"""Joint optimisation: train the model and the labels in turn; a label is what the model has lately said on average.
+"""Joint optimisation: train the model and the labels in turn; a label is the mean of the model's last predictions.
 
 Tanaka, Ikami, Yamasaki, Aizawa: Joint Optimization Framework for Learning with Noisy Labels, CVPR 2018. Federated as
 in FedRN: labels and the last predictions stay on the site, the warm-up counts rounds.
@@ -86,14 +86,14 @@ class JointOpt(Method):
     # --- the client's half -----------------------------------------------------------------------------------------
 
     def train_plainly(self, client: Client, got: Payload) -> Payload:
-        """Warm-up: fixed labels; what the model says is written down."""
+        """Warm-up: fixed labels; predictions go into the history."""
         return self.visit(client, got, correcting=False)
 
     def train(self, client: Client, got: Payload) -> Payload:
         return self.visit(client, got, correcting=True)
 
     def visit(self, client: Client, got: Payload, *, correcting: bool) -> Payload:
-        """Local training; after each epoch the labels follow."""
+        """Local training; with `correcting`, labels are updated after each epoch."""
         history = History(client, "predictions", self.history, client.classes)
         labels = self.current(client)
         prior, begun = expected_classes(client, self.prior), False
@@ -124,7 +124,7 @@ class JointOpt(Method):
         return loss + self.alpha * distance_to_prior(logits, prior) + self.beta * entropy(logits)
 
     def correct(self, history: History, labels: Tensor) -> None:
-        """New labels for all samples of which the model has said something."""
+        """New labels for all samples that have a prediction in the history."""
         mean = history.mean(whole=self.half_full == "zeros")
         if self.labels == "hard":
             mean = one_hot(mean.argmax(1), labels.shape[1]).to(mean)
@@ -132,12 +132,12 @@ class JointOpt(Method):
         labels[seen] = mean[seen]
 
     def current(self, client: Client) -> Tensor:
-        """The labels as rows of probabilities; at first those that were given."""
+        """The labels as rows of probabilities; at first the given ones."""
         given = one_hot(client.given, client.classes).float()
         return client.state.get("labels", given).to(client.given.device)
 
     def train_on_final_labels(self, client: Client, got: Payload) -> Payload:
-        """The second step: labels stand still, no penalties."""
+        """The second step: fixed labels, no penalties."""
         client.model.load(got)
         client.fit(
             lambda rows, x, y: self.criterion.mean(client.model(x), y, client.class_counts), labels=self.current(client)
@@ -145,7 +145,7 @@ class JointOpt(Method):
         return self.reply(client)
 
     def verdict(self, client: Client, got: Payload) -> Verdict:
-        """What the own labels leave to the given one; samples without such a label are judged by their losses."""
+        """1 minus the given class's share in the corrected label; samples without one are judged by their losses."""
         verdict = super().verdict(client, got)
         if "labels" not in client.state:
             return verdict
