@@ -309,8 +309,7 @@ class FedCorr(PaperFedCorr):
 
     def losses(self, predicted: Tensor, labels: Tensor) -> Tensor:
         """The code takes the cross-entropy of outputs that are already probabilities."""
-        twice = self.sample_loss == "double_softmax"
-        return super().losses(predicted.softmax(1) if twice else predicted, labels)
+        return sample_losses(predicted, labels, self.sample_loss)
 
     def predicted(self, client: Client) -> Tensor:
         """The code scores random views."""

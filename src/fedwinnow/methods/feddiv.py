@@ -392,8 +392,7 @@ class FedDiv(PaperFedDiv):
 
     def losses(self, predicted: Tensor, labels: Tensor) -> Tensor:
         """The code takes the cross-entropy of outputs that are already probabilities."""
-        twice = self.sample_loss == "double_softmax"
-        return super().losses(predicted.softmax(1) if twice else predicted, labels)
+        return sample_losses(predicted, labels, self.sample_loss)
 
     def p_clean(self, predicted: Tensor, labels: Tensor, flat: Tensor) -> Tensor:
         """With `filter=local` each client fits a new filter to the losses of the global model."""
