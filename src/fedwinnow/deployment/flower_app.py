@@ -17,7 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedwinnow.config import find_config, read_config
 from fedwinnow.deployment.exposure_limit import level_of
-from fedwinnow.deployment.flower_records import answered
+from fedwinnow.deployment.flower_records import reply_of
 from fedwinnow.deployment.flower_run import Terms, coordinate
 from fedwinnow.deployment.serve_settings import ServeSettings
 from fedwinnow.deployment.site import Site
@@ -58,7 +58,7 @@ def train(message: Message, context: Context) -> Message:
     """Answer one message for the clients of the node config."""
     keys = ("data", "scene", "clients", "name", "folder", "allow-exposure", "least-count")
     site = site_of(*(str(context.node_config.get(key, "")) for key in keys), context.node_id)
-    reply = answered(site, message)
+    reply = reply_of(site, message)
     if site.failure is not None:
         print(f"error: {site.failure}")  # into Flower's log; Flower ends this process
     return reply

@@ -49,7 +49,7 @@ class Lost:
     reason: str
 
 
-def nap(since: float) -> float:
+def pause(since: float) -> float:
     """Wait before the next look: a tenth of the time in which nothing came, so that looking costs little."""
     time.sleep(min(max((time.monotonic() - since) / 10, SHORTEST), LONGEST))
     return since
@@ -75,7 +75,7 @@ def exchange(grid: Grid, letters: Sequence[Letter], timeout: float) -> Iterator[
         for name in [name for name, (_, until) in under_way.items() if until < looked]:
             yield under_way.pop(name)[0], Lost(f"no reply within {timeout:g} seconds")
         if arrived or under_way:
-            since = time.monotonic() if arrived else nap(since)
+            since = time.monotonic() if arrived else pause(since)
 
 
 def post(
@@ -319,11 +319,11 @@ def answer_of(client: int, outcome: RecordDict | Lost) -> Answer:
         reply={key.removeprefix(REPLY): value for key, value in payload.items() if key.startswith(REPLY)},
         memory=memory,
         notes={key.removeprefix(NOTES): value for key, value in payload.items() if key.startswith(NOTES)},
-        forward_samples=whole(facts.get("forward_samples")),
-        backward_samples=whole(facts.get("backward_samples")),
+        forward_samples=count_from(facts.get("forward_samples")),
+        backward_samples=count_from(facts.get("backward_samples")),
     )
 
 
-def whole(value: Any) -> int:
+def count_from(value: Any) -> int:
     """A count from a site; 0 if it is not one."""
     return value if type(value) is int and 0 <= value < MOST_COUNTED else 0

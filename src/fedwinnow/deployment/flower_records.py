@@ -62,7 +62,7 @@ def from_records(content: RecordDict) -> tuple[dict[str, Any], Payload]:
     return found, {key: from_array(key, array) for key, array in arrays.items()}
 
 
-def answered(site: Site, message: Message) -> Message:
+def reply_of(site: Site, message: Message) -> Message:
     """The site's reply to a message."""
     try:
         facts, payload = from_records(message.content)

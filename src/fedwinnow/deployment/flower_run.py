@@ -44,7 +44,7 @@ class Terms:
 
 
 @dataclasses.dataclass
-class Herald(Watcher):
+class DroppedSites(Watcher):
     """Tells the operator after each round which sites were left out, and why."""
 
     say: Callable[[str], None]
@@ -165,7 +165,7 @@ def play_over(
 
     claim = claimed(stage, folder, execution)
     over_network = dataclasses.replace(execution, backend="flower", reach=reach)
-    player = Player(stage, folder, over_network, (*watchers, Herald(terms.say)))
+    player = Player(stage, folder, over_network, (*watchers, DroppedSites(terms.say)))
     claim.take(folder)
     summary = player.play()
     federation = player.federation

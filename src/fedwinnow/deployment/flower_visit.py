@@ -15,7 +15,7 @@ import httpx
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Message
 
-from fedwinnow.deployment.flower_backend import SOON, nap
+from fedwinnow.deployment.flower_backend import SOON, pause
 from fedwinnow.deployment.flower_private import (
     ConfirmMessageReceivedRequest,
     FleetHttpClient,
@@ -41,7 +41,7 @@ from fedwinnow.deployment.flower_private import (
     push_objects,
     remove_content_from_message,
 )
-from fedwinnow.deployment.flower_records import answered
+from fedwinnow.deployment.flower_records import reply_of
 from fedwinnow.deployment.foreign_text import one_line
 from fedwinnow.deployment.keys import SiteFiles
 from fedwinnow.deployment.site import Site
@@ -52,11 +52,11 @@ from fedwinnow.errors import DataError, RunError, UsageError
 HEARD_WITHIN = 60.0
 
 
-class Away(Exception):
+class Unreachable(Exception):
     """The coordinator cannot be reached at the moment, or does not accept this site yet."""
 
 
-class JoinRefused(Away):
+class JoinRefused(Unreachable):
     """The coordinator was reached and refused."""
 
 
@@ -75,15 +75,17 @@ class Visit:
         self.node = Node()
 
     def call(self, method: str, request: Any) -> Any:
-        """Make one request; raises Away for an error that may pass, UsageError for one that will not."""
+        """Make one request; raises Unreachable for an error that may pass, UsageError for one that will not."""
         try:
             return getattr(self.client, method)(request)
         except httpx.TransportError as problem:
             if "certificate" in str(problem).lower():
-                raise UsageError(distrust(self.server, one_line(problem))) from None
+                raise UsageError(certificate_problem(self.server, one_line(problem))) from None
             reached = self.unknown and not isinstance(problem, httpx.ConnectError)
             hint = "; a coordinator with --tls does not understand plain text" if reached else ""
-            raise Away(f"no answer from {self.server} ({one_line(problem) or type(problem).__name__}){hint}") from None
+            raise Unreachable(
+                f"no answer from {self.server} ({one_line(problem) or type(problem).__name__}){hint}"
+            ) from None
         except (httpx.InvalidURL, UnicodeError) as problem:
             raise UsageError(f"--server {self.server} was given, which cannot be a name ({problem}).") from None
         except httpx.HTTPStatusError as problem:
@@ -102,7 +104,7 @@ class Visit:
         """Send heartbeats, also while a client trains."""
         sign = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=self.heartbeat)
         while not stop.wait(self.heartbeat / 5):  # more often than necessary, because some are late on a busy machine
-            with contextlib.suppress(Away, UsageError):  # the main loop meets the same error and reports it
+            with contextlib.suppress(Unreachable, UsageError):  # the main loop meets the same error and reports it
                 self.call("SendNodeHeartbeat", sign)
 
     def one(self, site: Site) -> bool:
@@ -119,7 +121,7 @@ class Visit:
         message: Any = inflate_object_from_contents(name, contents)
         message.metadata.__dict__["_message_id"] = name
         began = time.monotonic()
-        self.push(answered(site, message), run, began)
+        self.push(reply_of(site, message), run, began)
         return True
 
     def push(self, reply: Message, run: int, began: float) -> None:
@@ -139,7 +141,7 @@ class Visit:
 
     def leave(self) -> None:
         """Disconnect, so that the coordinator knows it at once."""
-        with contextlib.suppress(Away, UsageError):
+        with contextlib.suppress(Unreachable, UsageError):
             self.call("DeactivateNode", fleet.DeactivateNodeRequest(node_id=self.node.node_id))
 
 
@@ -155,7 +157,7 @@ def load_pair(files: SiteFiles | None) -> tuple[Any, Any]:
     return private, private.public_key()
 
 
-def distrust(server: str, problem: str) -> str:
+def certificate_problem(server: str, problem: str) -> str:
     """The message for a certificate that OpenSSL refuses."""
     if "expired" in problem or "not yet valid" in problem:
         when = "has expired" if "expired" in problem else "is not valid yet"
@@ -188,8 +190,8 @@ def join(site: Site, server: str, files: SiteFiles | None, patience: float, hear
             visit.enter()
             last = ""
             site.say(f"connected to {server} as {site.name}")
-            stay(visit, site)
-        except Away as problem:
+            answer_messages(visit, site)
+        except Unreachable as problem:
             if visit.node.node_id:
                 away, visit.node = time.monotonic(), Node()
             if str(problem) != last:  # print a line only once, not at every attempt
@@ -197,21 +199,21 @@ def join(site: Site, server: str, files: SiteFiles | None, patience: float, hear
                 site.say(f"waiting: {last}")
             if time.monotonic() - away > patience:
                 raise RunError(f"{server} was not reached within {patience:g} seconds: {problem}.") from None
-            nap(away)
+            pause(away)
 
 
-def stay(visit: Visit, site: Site) -> None:
-    """Answer until the run is over; raises Away when the coordinator is gone."""
+def answer_messages(visit: Visit, site: Site) -> None:
+    """Answer until the run is over; raises Unreachable when the coordinator is gone."""
     stop = threading.Event()
     threading.Thread(target=visit.beat, args=(stop,), daemon=True).start()
     since = time.monotonic()
     try:
         while not site.finished:
             try:
-                since = time.monotonic() if visit.one(site) else nap(since)
+                since = time.monotonic() if visit.one(site) else pause(since)
             except (ObjectPullError, ObjectPushError) as problem:
                 site.say(f"a message was given up on its way ({problem})")
-            except Away:
+            except Unreachable:
                 if site.failure is None:
                     raise
                 site.unheard = False  # the coordinator is gone

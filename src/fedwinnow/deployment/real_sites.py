@@ -28,7 +28,7 @@ UNKNOWN = -1  # in place of a label that only its site knows
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class RemoteSamples:
     """Samples at the sites: only their number and shape are known here."""
 
     shape: tuple[int, ...]
@@ -44,7 +44,7 @@ class Elsewhere:
     def stream(self, batches: Iterable[Rows]) -> Iterator[NDArray[Any]]:
         raise RunError("the coordinator has no sample of a site.")
 
-    def subset(self, rows: Rows) -> Elsewhere:
+    def subset(self, rows: Rows) -> RemoteSamples:
         return dataclasses.replace(self, count=len(rows))
 
 
@@ -60,7 +60,7 @@ def real_stage(experiment: Experiment, own: Dataset, samples: dict[str, int]) ->
     names, shape = tuple(sorted(samples)), Shape.of(own)
     scene = scene_of(own, names, np.array([samples[name] for name in names]))
     total = len(scene.given)
-    features = Elsewhere(tuple(own.train.features.shape), own.train.features.dtype, total)
+    features = RemoteSamples(tuple(own.train.features.shape), own.train.features.dtype, total)
     sites = Sites(features, scene.holdings, scene.given, shape, own.mean, own.std)
     aside = set_aside(method, own, experiment)
     parts, labels = scored_parts(aside, scene, np.zeros(total, bool))

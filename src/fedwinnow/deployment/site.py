@@ -121,7 +121,7 @@ class Site:
         asked = experiment_of(facts).least_count
         said = {"site": self.name, **self.holding.introduction(facts.get("task"), asked)}
         if "few" in said:
-            self.say("this site has fewer samples than the least count: it takes no part, and says no more")
+            self.say("this site has fewer samples than the least count: it takes no part and sends nothing else")
         keys = ", ".join(f"{key} ({kind})" for key, kind in method.exposed().items())
         self.say(f"the coordinator runs {method.name}; what may leave this site: {keys}")
         return self.booked(facts, said, {})
@@ -214,7 +214,7 @@ class Site:
         client, memory, ask = facts.get("client"), facts.get("memory"), str(facts.get("ask"))
         here = self.holding.clients(facts["run"], facts.get("number"))
         if not isinstance(client, int) or client not in here:
-            raise for_others(UsageError(f"client {client!r} was asked; site {self.name} has {spoken(here)}."))
+            raise for_others(UsageError(f"client {client!r} was asked; site {self.name} has {clients_in_words(here)}."))
         if memory is not None and not names_memory(memory, client):
             raise for_others(
                 DataError(f"the coordinator names the memory {memory!r}, which is not that of client {client}.")
@@ -310,7 +310,7 @@ def prune(folder: Path, task: Task) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def spoken(clients: tuple[int, ...]) -> str:
+def clients_in_words(clients: tuple[int, ...]) -> str:
     """Client numbers for a message."""
     if not clients:
         return "no client"

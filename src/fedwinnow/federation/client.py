@@ -24,7 +24,7 @@ from fedwinnow.old_names import warn_of_old_name
 FEW = 2**20  # so many numbers are kept ready for the next epoch, or prepared at once
 FULL_PRECISION: AbstractContextManager[None] = nullcontext()  # made once: it is entered for every batch
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]  # rows, input, given labels -> loss
-Step = Callable[[], None]  # moves the weights of a model by what is in its gradient
+Step = Callable[[], None]  # moves the weights of a model by its gradient
 StepWrapper = Callable[[Step, FlatModel], Step]  # takes the optimiser's step, returns the one that is made instead
 
 
@@ -187,7 +187,7 @@ class Client:
         one = torch.ones((), device=self.model.device)  # where backpropagation starts; made once instead of per batch
         for _ in range(self.training.epochs if epochs is None else epochs):
             chosen = rows() if callable(rows) else rows
-            if chosen is not None and len(chosen):  # without rows the model leaves as it came, and tells nothing
+            if chosen is not None and len(chosen):  # without rows the model is sent back unchanged, which tells nothing
                 self.enough(len(chosen))
             batches = list(self.batches(chosen))
             for trained in models:

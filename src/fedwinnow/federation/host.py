@@ -145,7 +145,7 @@ class Host:
         try:
             client = self.client(task)
             client.enough(len(client))
-            reply = as_it_leaves(self.reply(client, task))
+            reply = reply_on_cpu(self.reply(client, task))
             if client.least_count:
                 reply = without_small_classes(reply, self.method.by_class(), client.few.cpu())
             memory = task.memory if task.measures else self.remember(task, client, reply)
@@ -281,7 +281,7 @@ class Host:
         return score(model, stored, self.input_step, self.sites.shape.classes).cpu()
 
 
-def as_it_leaves(reply: Any) -> Any:
+def reply_on_cpu(reply: Any) -> Any:
     """A reply with its tensors on the CPU; a reply that is not a dictionary is passed on, `problem_with` refuses it."""
     if isinstance(reply, Verdict):
         return {"p_wrong": reply.p_wrong.detach().cpu(), "suggested": reply.suggested.detach().cpu()}

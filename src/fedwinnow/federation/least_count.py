@@ -1,7 +1,7 @@
 """The least count: what concerns fewer samples than this does not leave a site.
 
-A site with fewer samples is absent. A class of which a site has fewer looks like a class that the site does not have:
-its entries are 0. A model that was trained on fewer of the site's samples is not sent. The host enforces all this, so
+A site with fewer samples is absent. A class with fewer samples looks like a class that the site does not have: its
+entries are 0. A model that was trained on fewer of the site's samples is not sent. The host enforces all this, so
 no method can forget it; `Client.told` is for values of one class that would depend on samples of another.
 """
 

@@ -113,7 +113,7 @@ class Federation:
         if steady:
             steady_model.go_on(self.server)
         try:
-            self.converse(tally)
+            self.ask_and_merge(tally)
         except AllAbsent:
             self.server.settle()
         except FedwinnowError as problem:
@@ -140,7 +140,7 @@ class Federation:
         check_state(self.server.state, "server.state", self.method.name)
         check_state(self.server.weights, "server.weights", self.method.name)
 
-    def converse(self, tally: Tally) -> None:
+    def ask_and_merge(self, tally: Tally) -> None:
         """Let the method ask until its round is over."""
         conversation = self.method.exchanges(self.server)
         replies: Replies | None = None
@@ -149,12 +149,12 @@ class Federation:
                 exchange = next(conversation) if replies is None else conversation.send(RepliesInOrder(replies))
             except StopIteration:
                 break
-            self.conclude(replies)
+            self.end_exchange(replies)
             self.server.exchange = index
             replies = self.deliver(exchange, index, tally)
-        self.conclude(replies)
+        self.end_exchange(replies)
 
-    def conclude(self, replies: Replies | None) -> None:
+    def end_exchange(self, replies: Replies | None) -> None:
         """Read the replies that the method left, so that every one is in the ledger; then end the exchange."""
         for _ in replies or ():
             continue
@@ -171,7 +171,7 @@ class Federation:
                     tally.absent.append(self.site_names[answer.client])
                 continue
             problem = answer.error or problem_with(answer.reply, self.method.exposes)
-            problem = problem or unlike_model(answer.reply, self.server.weights)
+            problem = problem or problem_with_model(answer.reply, self.server.weights)
             if problem is not None:
                 self.fail(answer, exchange, problem, tally)
                 continue
@@ -231,10 +231,10 @@ class Federation:
     def fail(self, answer: Answer, exchange: Exchange, problem: str, tally: Tally) -> None:
         """A client gave no usable reply: leave it out of the round, or stop the run."""
         if self.faults.on_client_error == "stop":
-            raise self.stopped(answer, exchange.ask, problem)
+            raise self.client_failure(answer, exchange.ask, problem)
         tally.dropped[self.site_names[answer.client]] = problem
 
-    def stopped(self, answer: Answer, ask: str, problem: str) -> RunError:
+    def client_failure(self, answer: Answer, ask: str, problem: str) -> RunError:
         """The error that ends the run: which client failed where, why, and what to do."""
         trace = f"\n{answer.trace}" if answer.trace else ""
         said = f"{self.sender(answer, ask)}: {problem.rstrip('.')}."
@@ -280,10 +280,10 @@ class Federation:
             elif self.faults.on_client_error == "drop":
                 self.silent[self.site_names[answer.client]] = f"{ask}: {answer.error}"
             else:
-                raise self.stopped(answer, ask, answer.error)
+                raise self.client_failure(answer, ask, answer.error)
 
 
-def unlike_model(reply: Payload, weights: Payload) -> str | None:
+def problem_with_model(reply: Payload, weights: Payload) -> str | None:
     """Why a reply does not fit the model that was sent: another shape, or another type of numbers; None if it fits."""
     for key, value in weights.items():
         if key in reply and reply[key].shape != value.shape:

@@ -18,7 +18,7 @@ from fedwinnow.mathematics.payload import Payload
 from fedwinnow.randomness import stream_key, uniforms
 
 STEADY = "steady."  # the average that answers, in the server's memory
-SINCE = "steady_since"  # the round after which it began anew, where it did
+SINCE = "steady_since"  # the round after which the average started again, if it did
 
 
 @dataclass

@@ -30,7 +30,7 @@ class ServerSamples(Client):
         self.forward_samples = self.backward_samples = 0
 
     def fit(self, *arguments: Any, **options: Any) -> None:
-        """Train; layers such as dropout draw the same random numbers whatever ran in this process before."""
+        """Train; layers such as dropout draw numbers that do not depend on what else ran in this process."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int(torch.randint(2**62, (1,), generator=self.generator)))
             super().fit(*arguments, **options)

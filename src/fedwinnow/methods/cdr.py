@@ -37,7 +37,7 @@ class Cdr(Method):
         at_most=1,
     )
     rate_from: Literal["given", "estimated"] = option(
-        "given", "Take the given rate, or the share that each client's mixture of losses takes for wrong."
+        "given", "Use the given rate, or the share of wrong labels by each client's mixture of losses."
     )
     ramp: int = option(
         0, "Rounds over which the rate grows from 0; 0: it holds from the start, as in the released code.", at_least=0

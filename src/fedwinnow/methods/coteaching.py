@@ -40,7 +40,7 @@ class CoTeaching(TwoModels):
         0.2, "Share of every batch that is forgotten in the end.", symbol="τ", source="FedRN", at_least=0, at_most=1
     )
     rate_from: Literal["given", "estimated"] = option(
-        "given", "Forget the given share, or the share that each client's mixture of losses takes for wrong."
+        "given", "Forget the given share, or the share of wrong labels by each client's mixture of losses."
     )
     ramp: int | None = option(
         None, "Rounds until the full share is forgotten; none: a fifth of all.", symbol="T_k", at_least=0

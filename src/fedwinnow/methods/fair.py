@@ -121,7 +121,7 @@ class Fair(Method):
         return loss_drops(server.trusted, before, list(models.values()))
 
     def weights(self, server: Server, models: dict[int, Payload], qualities: Tensor) -> Tensor:
-        """What each model counts; where nobody taught anything, the best one alone."""
+        """The weight of each model; if no client lowered the loss, the best one alone."""
         sizes = torch.tensor([float(reply["samples"]) for reply in models.values()], dtype=torch.float64)
         if self.weigh == "samples":
             return sizes

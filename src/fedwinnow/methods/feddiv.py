@@ -346,7 +346,7 @@ class FedDiv(PaperFedDiv):
         None, "Weights of variances: plain, squared, or by moments.", presets={"paper": "linear", "code": "squared"}
     )
     persistent_relabelling: bool = option(
-        None, "Relabelled samples keep their new label for good.", presets={"paper": False, "code": True}
+        None, "Relabelled samples keep their new label.", presets={"paper": False, "code": True}
     )
     bias_confidence: float = option(
         None, "Above this, predictions make the bias.", at_least=0, at_most=1, presets={"paper": 0.0, "code": 0.85}
@@ -370,7 +370,7 @@ class FedDiv(PaperFedDiv):
             server.state["filter"] = torch.tensor(MIDDLE, dtype=torch.float64)
 
     def merge(self, server: Server, replies: Replies) -> None:
-        """With `filter=local` nobody sends a filter."""
+        """With `filter=local` no filter is sent."""
         if self.filter == "local":
             self.average_models(server, replies)
         else:

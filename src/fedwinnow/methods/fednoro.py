@@ -321,7 +321,7 @@ class FedNoRo(PaperFedNoRo):
         return client.predict(views=self.scoring_views)
 
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        """With `measure_every`, earlier rounds of stage 1 measure, too, but split nobody."""
+        """With `measure_every`, earlier rounds of stage 1 measure, too, but do not split the clients."""
         yield from super().exchanges(server)
         studied = self.measure_every > 0 and server.round % self.measure_every == 0
         if studied and server.round < self.warm_up_rounds(server):

@@ -43,7 +43,7 @@ class SFedAvg(Method):
     permutations: int = option(5, "Random orders in which a round's clients are added.", symbol="R", at_least=1)
     measure: Literal["accuracy", "loss"] = option("accuracy", "What a model is worth on the trusted samples.")
     truncate: float = option(
-        0.0, "End an order when its group is worth as much as everybody, up to this; 0: never.", at_least=0
+        0.0, "End an order when its group is worth as much as all together, up to this; 0: never.", at_least=0
     )
     temperature: float = option(
         1.0, "Divides relevances before the softmax; at 1 they are too alike to matter much, as in the paper.", above=0

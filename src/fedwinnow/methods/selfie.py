@@ -44,7 +44,7 @@ class Selfie(Method):
         0.2, "Share of every batch that is not clean.", symbol="τ", source="FedRN", at_least=0, at_most=1
     )
     rate_from: Literal["given", "estimated"] = option(
-        "given", "Forget the given share, or the share that each client's mixture of losses takes for wrong."
+        "given", "Forget the given share, or the share of wrong labels by each client's mixture of losses."
     )
     warm_up: int | None = option(None, "Rounds on all samples first; none: a fifth of all, as 100 of 500.", at_least=0)
     half_full: Literal["wait", "zeros"] = option(
