@@ -21,7 +21,6 @@ from fedwinnow.errors import UsageError, unknown
 LARGEST = 2**63 - 1  # what an array can count
 WITHIN = re.compile(r"\w+:\w+=")  # how a part within a part begins
 DRIVE = re.compile(r"[A-Za-z]:[\\/]")  # how an absolute path of Windows begins; no key of an option does
-Value = TypeVar("Value")
 
 
 def option(
@@ -39,8 +38,9 @@ def option(
     """Declare one option of a part; `...` as the default makes it required.
 
     `symbol` is its letter in the paper, `source` says where the default comes from, the bounds are checked. Where the
-    published paper and its published code differ, the default is None and `presets` has the value of each. A text that
-    may be the name of a file or folder says so with `names_file`, as every Path does by its type.
+    published paper and its published code differ, the default is None and `presets` has the value of each: the field
+    never holds None, so it is declared with the type of these values. `names_file` marks a text that may name a file
+    or folder; a Path needs no mark.
     """
     metadata = {
         "sentence": sentence,
@@ -55,12 +55,6 @@ def option(
     if default is ...:
         return dataclasses.field(metadata=metadata, kw_only=True)
     return dataclasses.field(default=default, metadata=metadata, kw_only=True)
-
-
-def filled(value: Value | None) -> Value:
-    """The value of an option that a preset has filled, which the type of its field cannot say."""
-    assert value is not None
-    return value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,6 +146,8 @@ def build(kind: str, part: type[AnyPart], values: dict[str, Any]) -> AnyPart:
     for key, raw in values.items():
         if key not in fields:
             raise unknown_option(kind, part.name, key, values, fields)
+        if raw is None and fields[key].metadata.get("presets"):
+            continue  # the value of the preset
         ready[key] = convert(f"{kind} '{part.name}': {key}", raw, hints[key])
     for key, field in fields.items():
         if key not in ready and field.default is dataclasses.MISSING:

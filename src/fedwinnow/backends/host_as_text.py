@@ -1,7 +1,7 @@
-"""The set-up of a host as text: what one process must tell another so that both have the same host.
+"""A host described as JSON, so that another process can build the same host.
 
-Nothing is pickled. Arrays are named by where they lie in shared memory or in a file, methods and models by where they
-can be imported from. What sites and parts hold is all there is in it; the truth is not.
+Nothing is pickled. Arrays are named by their place in shared memory or in a file, methods and models by the module or
+file they are imported from. The true labels are not in it.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ def describe_features(features: Features, arrays: SharedArrays) -> dict[str, Any
 
 
 def describe_part(kind: str, part: Part) -> dict[str, Any]:
-    """Where the class of a part comes from, and the values of its options."""
+    """The module or file of a part's class, and the values of its options."""
     values = {key: str(value) if isinstance(value, Path) else value for key, value in part.values().items()}
     return {**whereabouts(kind, type(part)), "values": values}
 
 
 def describe_model(model: ModelSpec) -> Any:
-    """A text or a table as it is; anything else by where it can be imported from."""
+    """A text or a table as it is; anything else by the module it is imported from."""
     if model is None or isinstance(model, str | dict):
         return {"spec": model}
     return describe_part("model", model) if isinstance(model, Part) else whereabouts("model", model)
@@ -88,8 +88,8 @@ def whereabouts(kind: str, thing: Any) -> dict[str, str]:
         return {"file": str(module.__file__)}
     if name is None or "<" in name or home == "__main__" or module is None:
         raise UsageError(
-            f"--backend processes: the {kind} {name or type(thing).__name__} has no name by which another process "
-            f"could find it. Put it into a file and give the file's path, or use --backend serial."
+            f"--backend processes: the {kind} {name or type(thing).__name__} cannot be found by another "
+            f"process. Put it into a file and give the file's path, or use --backend serial."
         )
     return {"module": home, "name": name}
 
@@ -98,7 +98,7 @@ def whereabouts(kind: str, thing: Any) -> dict[str, str]:
 
 
 def build_host(described: dict[str, Any], device: str, arrays: OpenedArrays) -> Host:
-    """The host that was described; its samples lie in the opened arrays."""
+    """The host of a description; its samples are in the opened arrays."""
     first, *further = map(build_model, described["models"])
     setup = Setup(first, SiteSettings(**described["settings"]), device, described["judge"], tuple(further))
     method = described["method"]
@@ -141,7 +141,7 @@ def build_model(described: dict[str, Any]) -> ModelSpec:
 
 
 def found(kind: str, described: dict[str, Any]) -> Any:
-    """The class or function at its whereabouts."""
+    """The class or function of a description."""
     if "file" in described:
         return method_in(Path(described["file"]))
     thing: Any

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     backend="flower",
 )
 class ServeSettings(RunFromFile):
-    """What a coordinator may set: the settings of a run, some with other defaults, and those of the link."""
+    """The settings of a coordinator: those of a run, some with other defaults, and those of the link."""
 
     sites: int = setting(0, "How many sites must be there before the first round.", at_least=1)
     tls: Path | None = setting(
@@ -46,7 +46,7 @@ class ServeSettings(RunFromFile):
     patience: float = setting(3600.0, "Seconds to wait for the sites at the start.")
 
     def experiment(self) -> Experiment:
-        """With a least count, unless the sites only simulate."""
+        """The experiment; its least count is 0 in a simulation unless it is set."""
         from fedwinnow.federation.least_count import usual_least_count
 
         if self.least_count is not None:
@@ -54,5 +54,5 @@ class ServeSettings(RunFromFile):
         return replace(self, least_count=usual_least_count(simulated=self.scene is not None)).experiment()
 
     def execution(self) -> Execution:
-        """Over the network, whatever a config file of a run on one machine says."""
+        """How to run it; always over the network, also with the config file of a run on one machine."""
         return replace(super().execution(), backend="flower")

@@ -1,8 +1,8 @@
 """The least count: what concerns fewer samples than this does not leave a site.
 
-A site with fewer samples is absent. A class of which a site has fewer is said to be like a class that it does not have:
-its entries are 0. A model that was trained on fewer of the site's samples is not sent. All of it happens at the host,
-so no method can forget it; `Client.told` is for values of one class that would depend on samples of another.
+A site with fewer samples is absent. A class with fewer samples looks like a class that the site does not have: its
+entries are 0. A model that was trained on fewer of the site's samples is not sent. The host enforces all this, so
+no method can forget it; `Client.told` is for values of one class that would depend on samples of another.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from torch import Tensor
 from fedwinnow.errors import UsageError
 from fedwinnow.mathematics.payload import Exposure
 
-USUAL_OF_REAL_SITES = 5  # samples, where nobody says otherwise
+USUAL_OF_REAL_SITES = 5  # samples, unless the user sets another number
 
 
 class TooFew(Exception):
-    """What was asked for concerns too few samples: the site says nothing, which is no failure."""
+    """The reply would concern too few samples: the site sends nothing, and that does not count as a failure."""
 
 
 def usual_least_count(*, simulated: bool) -> int:
-    """The least count over a network; a simulation hides nothing, because its coordinator has the whole scene."""
+    """The default over a network; 0 in a simulation, where the coordinator has all data anyway."""
     return 0 if simulated else USUAL_OF_REAL_SITES
 
 
 def refuse_values_per_sample(name: str, exposed: dict[str, Exposure], least_count: int) -> None:
-    """In a simulation a least count above 1 and a method that sends a value per sample exclude each other.
+    """In a simulation, refuse a method that sends a value per sample together with a least count above 1.
 
-    A real site bounds such values by what it lets others learn (`join --allow-exposure`).
+    A real site limits such values with `join --allow-exposure` instead.
     """
     single = [key for key, kind in exposed.items() if kind == "sample"]
     if single and least_count > 1:
@@ -42,9 +42,9 @@ def refuse_values_per_sample(name: str, exposed: dict[str, Exposure], least_coun
 
 
 def without_small_classes(reply: Any, axes: dict[str, int], few: Tensor) -> Any:
-    """The reply with 0 in the entries of classes that have too few samples, as for a class that is not there.
+    """The reply with 0 in the entries of classes with too few samples, as if the site did not have these classes.
 
-    `axes` says of every key that has something per class which of its axes that is.
+    `axes` names, for every key with values per class, the axis of the classes.
     """
     if not isinstance(reply, dict) or not bool(few.any()):
         return reply
@@ -52,7 +52,7 @@ def without_small_classes(reply: Any, axes: dict[str, int], few: Tensor) -> Any:
 
 
 def hidden(value: Any, axis: int | None, few: Tensor) -> Any:
-    """One value without what it says about these classes."""
+    """One value with 0 in the entries of these classes."""
     if axis is None or not isinstance(value, Tensor):
         return value
     shape = [1] * value.dim()
@@ -61,5 +61,5 @@ def hidden(value: Any, axis: int | None, few: Tensor) -> Any:
 
 
 def whole_passes(count: int, samples: int) -> int:
-    """How much was computed, rounded up to whole passes: the exact number would tell how many samples were selected."""
+    """A count of computed samples, rounded up to whole passes: the exact one tells how many samples were selected."""
     return -(-count // samples) * samples if samples else count

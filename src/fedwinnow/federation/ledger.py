@@ -1,4 +1,4 @@
-"""The ledger: what left each site, by key: what a receiver could learn, who that was, how often, how many bytes."""
+"""The ledger: what left each site, by key: what a receiver learns, who receives it, how often, how many bytes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Ledger:
         entries: dict[str, dict[str, list[int]]] | None = None,
     ) -> None:
         self.exposes = exposes
-        self.forwarded = forwarded or {}  # keys that other sites may get as they came, and when
+        self.forwarded = forwarded or {}  # keys that the server passes on to other sites unchanged, and when
         self.entries = entries or {}  # site -> key -> [count, bytes]
 
     def record(self, site: str, reply: Payload) -> None:
-        """Write down one reply."""
+        """Add one reply."""
         sent = self.entries.setdefault(site, {})
         for key, value in reply.items():
             line = sent.setdefault(key, [0, 0])
@@ -29,7 +29,7 @@ class Ledger:
             line[1] += value.numel() * value.element_size()
 
     def as_json(self) -> dict[str, Any]:
-        """For ledger.json: per key what it exposes and to whom, per site and key how often and how much."""
+        """The content of ledger.json: what each key exposes and to whom; per site and key, count and bytes."""
         return {
             "keys": {
                 key: {"exposes": kind, "receivers": receivers(key, self.forwarded)}
@@ -46,5 +46,5 @@ class Ledger:
 
 
 def receivers(key: str, forwarded: dict[str, str]) -> list[str]:
-    """Who may get what a site sends under a key, as it came: the server, and other sites where it is handed on."""
+    """Who receives what a site sends under a key: the server, and other sites where the server passes it on."""
     return ["server", "sites"] if key in forwarded else ["server"]

@@ -33,19 +33,19 @@ Replies = Iterator[tuple[int, Payload]]
 class Exchange:
     """One question to some clients: `ask` names the method's function that answers it on site.
 
-    Clients answer at the same time, so what `send` gives must not depend on replies to the same question; a method
-    that learns from replies changes its state when it has seen the last one.
+    Clients answer at the same time, so what `send` returns must not depend on replies to the same question: a method
+    that learns from replies changes its state after the last one.
     """
 
     ask: str
     clients: Sequence[int]
     send: Callable[[int], Payload]
-    optional: bool = False  # the round can go on although nobody answers
+    optional: bool = False  # the round goes on even if nobody answers
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a site learns about its own labels: how much speaks against each (0 to 1), and what it might be."""
+    """What a method thinks of a site's labels: how likely each is wrong (0 to 1), and which class it may be instead."""
 
     p_wrong: Tensor
     suggested: Tensor
@@ -55,19 +55,19 @@ class Verdict:
 class Method(Part):
     """Base of every method."""
 
-    # Every key that a client may send, and what its receiver can learn from it. Another key stops the run.
+    # Every key that a client may send, and what its receiver can learn from it. Any other key stops the run.
     exposes: ClassVar[dict[str, Exposure]] = {"weights": "model", "counters": "model", "samples": "client"}
-    # Those of the keys that the server also hands on to other sites as one site sent them, each with when and why.
+    # The keys that the server also passes on to other sites unchanged, each with when and why.
     forwards: ClassVar[dict[str, str]] = {}
-    # Who must answer besides those who train in a round; empty: nobody.
+    # Who must answer besides the clients that train in a round; empty: nobody.
     asks: ClassVar[str] = ""
     # What a run must provide: "trusted_data", "public_data", "truth" (cheats), "pooled_data" (not federated).
     needs: ClassVar[tuple[str, ...]] = ()
-    # Whether the paper says how models are merged, so that no other rule can take its place.
+    # Whether the paper says how models are merged; then `aggregate` cannot be set.
     own_aggregation: ClassVar[bool] = False
-    # Whether every client keeps a model of its own, perhaps of another architecture, and there is no global one.
+    # Whether every client keeps its own model, perhaps of another architecture, and there is no global model.
     own_models: ClassVar[bool] = False
-    # Inherited options (loss, mixup, aggregate) that are used in a way which this class's code does not show.
+    # Inherited options (loss, mixup, aggregate) that the method uses although its code does not show it.
     uses: ClassVar[tuple[str, ...]] = ()
     stages: ClassVar[tuple[str, ...]] = ("train",)
     citation: ClassVar[str] = ""
@@ -86,7 +86,7 @@ class Method(Part):
     )
 
     def __init_subclass__(cls, **more: Any) -> None:
-        """`verdict` was called `judge`: a method that still defines that one is understood."""
+        """`verdict` was called `judge` in 0.1; methods that define `judge` still work."""
         super().__init_subclass__(**more)
         if "judge" in vars(cls) and "verdict" not in vars(cls):
             warn_of_old_name(f"{cls.__name__}.judge", "verdict")
@@ -96,7 +96,7 @@ class Method(Part):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.criterion  # an unknown loss is an error now, not on a client
+        _ = self.criterion  # so that an unknown loss is an error here and not on a client
         if self.aggregator.name != "mean" and self.own_aggregation:
             raise UsageError(
                 f"{self.name}: aggregate={self.aggregate} was given, but how models are merged is part of this method; "
@@ -112,38 +112,38 @@ class Method(Part):
             if field.name in self.unused() and value != field.default:
                 raise UsageError(
                     f"{self.name}: {field.name}={value} was given, but this method does not use it; allowed: "
-                    f"{field.default}. A method that does use it, in a way its code does not show, says so: "
+                    f"{field.default}. A method that uses it although its code does not show it declares: "
                     f'uses = ("{field.name}",).'
                 )
 
     @classmethod
     @cache
     def unused(cls) -> tuple[str, ...]:
-        """The options of every method that have no effect in this one."""
+        """The inherited options that have no effect in this method."""
         lineage = [part for part in cls.__mro__ if issubclass(part, Method)]
         facts = {name: getattr(cls, name) for name in ("uses", "own_aggregation", "own_models")}
         return unused([said_in_code(part) for part in lineage], facts)
 
     @property
     def mixes(self) -> str:
-        """The option that makes weighted sums of samples, as it is set, or empty; token ids cannot be mixed."""
+        """The setting by which samples are mixed, or empty; a run on texts is then refused."""
         return f"mixup={self.mixup:g}" if self.mixup else ""
 
     def needed(self) -> tuple[str, ...]:
-        """What a run must provide, with these options: `needs`, unless an option asks for more."""
+        """What a run must provide with these options; override it where an option needs more than `needs`."""
         return self.needs
 
     def exposed(self) -> dict[str, Exposure]:
-        """Every key that may leave a site with these options: `exposes`, unless an option keeps one back."""
+        """Every key that may leave a site with these options; override it where an option sends less than `exposes`."""
         return dict(self.exposes)
 
     def forwarded(self) -> dict[str, str]:
-        """What other sites may receive with these options: `forwards`, and a model where one is chosen from several."""
+        """What other sites may receive with these options: `forwards`, and models if the aggregator picks one."""
         chosen = self.aggregator.chooses()
         return {**(dict.fromkeys(("weights", "counters"), chosen) if chosen else {}), **self.forwards}
 
     def by_class(self) -> dict[str, int]:
-        """Of each key that says something per class of a site, the axis of the classes; 0 must mean "no such class"."""
+        """The keys with values per class of a site, and the axis of the classes; 0 must mean "no such class"."""
         return {}
 
     # --- the server's half -----------------------------------------------------------------------------------------
@@ -152,36 +152,36 @@ class Method(Part):
         """Before the first round: fill `server.state`."""
 
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        """One round as a conversation: yield a question, get the replies, ask again or end the round."""
+        """One round: yield a question, receive the replies, ask again or return."""
         stage, ask = self.question(server)
         server.note(stage=stage)
         replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
         self.merge(server, replies)
 
     def question(self, server: Server) -> tuple[str, str]:
-        """The stage of this round and the function that answers on site, for methods whose stages differ in no more."""
+        """The stage of this round and the function that answers on site; enough for many methods with stages."""
         return "train", "train"
 
     def choose(self, server: Server) -> Sequence[int]:
-        """Who takes part."""
+        """The clients that take part in this round."""
         return server.sample()
 
     def send(self, server: Server, client: int) -> Payload:
-        """What one client is sent, to train from `server.weights` and also to judge its labels by them.
+        """What one client receives, for training and for judging its labels.
 
-        For judging, and in `models`, `server.weights` are those that answer: with `steady` the average.
+        For judging, and in `models`, `server.weights` holds the answering model: with `steady`, the average.
         """
         return dict(server.weights)
 
     def merge(self, server: Server, replies: Replies) -> None:
-        """Make the new global model; replies stream in, always in the order of `choose`."""
+        """Make the new global model; replies come one by one, in the order of `choose`."""
         merged = self.aggregator.collect(server.weights, server.model.trainable)
         for _, reply in replies:
             merged.add(reply, float(reply["samples"]))
         server.weights = merged.result()
 
     def models(self, server: Server) -> Sequence[Payload]:
-        """Who answers when the federation is tested: the global model alone, or several whose answers are joined."""
+        """The models that are tested: the global one, or several whose answers are joined."""
         return [server.weights]
 
     def joined(self, answers: Sequence[Tensor]) -> Tensor:
@@ -194,18 +194,18 @@ class Method(Part):
     # --- the client's half, on site --------------------------------------------------------------------------------
 
     def train(self, client: Client, got: Payload) -> Payload:
-        """Train the global model on the site's samples; what is returned leaves the site."""
+        """Train the received model on the site's samples; what this returns leaves the site."""
         client.model.load(got)
         client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got))
         return self.reply(client)
 
     def load(self, client: Client, got: Payload) -> None:
         """Put the model that is judged and measured into `client.model`: the global one, or the client's own."""
-        if not self.own_models:  # else it is there already
+        if not self.own_models:  # a client's own model is loaded already
             client.model.load(got)
 
     def objective(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload) -> Tensor:
-        """The loss of one batch; most methods that change only the loss override only this."""
+        """The loss of one batch; a method that changes only the loss overrides only this."""
         x, target = self.mix(client, x, y)
         return self.criterion.mean(client.model.module(x), target, client.class_counts)
 
@@ -214,7 +214,7 @@ class Method(Part):
         return client.model.payload(model) | {"samples": torch.tensor(len(client))}
 
     def verdict(self, client: Client, got: Payload) -> Verdict:
-        """Which labels are wrong: by default those of which the answering model has a large loss."""
+        """Which labels are probably wrong: by default those for which the answering model has a large loss."""
         from fedwinnow.mathematics.wrong_by_loss import wrong_by_loss
 
         logits = self.logits(client, got)
@@ -224,13 +224,13 @@ class Method(Part):
     judge = verdict  # its old name
 
     def predict(self, client: Client, got: Payload) -> Payload:
-        """What the global model says about the site's samples, for measuring a simulation: how much is memorised."""
+        """The predictions and losses of the model on the site's samples, for measuring memorisation in a simulation."""
         logits = self.logits(client, got)
         losses = torch.nn.functional.cross_entropy(logits, client.given, reduction="none")
         return {"predicted": logits.argmax(1).cpu(), "loss": losses.float().cpu()}
 
     def logits(self, client: Client, got: Payload) -> Tensor:
-        """What was received, or the client's own model, says about all samples of the site."""
+        """The logits of the received model, or of the client's own, for all samples of the site."""
         self.load(client, got)
         return client.predict()
 
@@ -238,20 +238,20 @@ class Method(Part):
 
     @cached_property
     def criterion(self) -> Loss:
-        """The loss that was asked for."""
+        """The loss that the option names."""
         made = catalogue.make("losses", self.loss)
         assert isinstance(made, Loss)
         return made
 
     @cached_property
     def aggregator(self) -> Aggregator:
-        """The rule by which models are merged."""
+        """The aggregator that the option names."""
         made = catalogue.make("aggregators", self.aggregate)
         assert isinstance(made, Aggregator)
         return made
 
     def mix(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Mixed samples and soft labels, where mixing was asked for."""
+        """Mixed samples and soft labels if `mixup` is set, else the batch itself."""
         if self.mixup == 0 or len(x) < 2:
             return x, y
         share = beta_draw(self.mixup, client.generator)

@@ -1,4 +1,4 @@
-"""From what a user wrote to a method: a name, a table, a file of their own, or the method itself."""
+"""Find the method that a user names: by its name, a table, a Python file, or the method itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedwinnow.federation.method import Method
 from fedwinnow.options import Part, build, parse_spec
 from fedwinnow.randomness import stream_key
 
-OWN_METHOD = "fedwinnow_own_method_"  # how the modules of users' files are named
+OWN_METHOD = "fedwinnow_own_method_"  # the modules of users' files are named so
 
 
 def find_method(spec: str | dict[str, Any] | Part) -> Method:
@@ -50,7 +50,7 @@ def method_in(path: Path) -> type[Method]:
         for thing in vars(module).values()
         if isinstance(thing, type) and issubclass(thing, Method) and thing.__module__ == module.__name__
     ]
-    # A class that another one in the file builds on is a part of that one.
+    # A class that another class in the file derives from does not count.
     found = [thing for thing in found if not any(thing in other.__mro__[1:] for other in found)]
     if len(found) != 1:
         names = ", ".join(thing.__name__ for thing in found) or "none"
