@@ -16,8 +16,7 @@ import fedwinnow
 from fedwinnow import catalogue
 from fedwinnow.cli import dispatch
 from fedwinnow.errors import FedwinnowWarning, UsageError
-from fedwinnow.federation.method import Verdict
-from fedwinnow.methods.find import find_method
+from fedwinnow.federation.method import Verdict, find_method
 from fedwinnow.old_names import MODULES, new_module, warn_of_old_name
 from fedwinnow.testing import toy_data
 

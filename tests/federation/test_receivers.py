@@ -14,9 +14,8 @@ from by_hand import one_client
 from fedwinnow import catalogue
 from fedwinnow.experiment.play import Execution
 from fedwinnow.federation.host import Answer, Task
-from fedwinnow.federation.method import Method
+from fedwinnow.federation.method import Method, find_method
 from fedwinnow.methods.fedavg import FedAvg
-from fedwinnow.methods.find import find_method
 from stages import TINY, ready, run
 from wire import Wire
 

@@ -9,7 +9,7 @@ import torch
 
 from by_hand import identity, one_client, one_server
 from fedwinnow.federation.client import clip_norm
-from fedwinnow.methods.find import find_method
+from fedwinnow.federation.method import find_method
 
 
 def test_a_gradient_is_shortened_and_never_lengthened():

@@ -19,7 +19,7 @@ from fedwinnow.data.images import ImageFrame, LazyImages
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.host import Host, Setup, Sites
 from fedwinnow.federation.memory import Memory
-from fedwinnow.methods.find import OWN_METHOD, method_in
+from fedwinnow.federation.method import OWN_METHOD, method_in
 from fedwinnow.models.make_model import ModelSpec
 from fedwinnow.models.model import Shape
 from fedwinnow.options import Part, build

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedwinnow.commands.common import Flags, escaped
-from fedwinnow.config import shipped
+from fedwinnow.flags import shipped
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The Flower app: a run on an existing Flower federation, started with `flwr run`.
 
-The run config of the server has `config` (a TOML file as for `fedwinnow run`), `out` and `sites`. The node config of
+The run config of the server has `flags` (a TOML file as for `fedwinnow run`), `out` and `sites`. The node config of
 each site has `data`, or `scene` and `clients`, and `folder`; `allow-exposure` and `least-count` are as in `join`. This
 file uses Flower's public interface only.
 """
@@ -15,7 +15,6 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fedwinnow.config import find_config, read_config
 from fedwinnow.deployment.exposure_limit import level_of
 from fedwinnow.deployment.flower_records import reply_of
 from fedwinnow.deployment.flower_run import Terms, coordinate
@@ -23,6 +22,7 @@ from fedwinnow.deployment.serve_settings import ServeSettings
 from fedwinnow.deployment.site import Site
 from fedwinnow.deployment.site_data import holding_of
 from fedwinnow.errors import UsageError
+from fedwinnow.flags import find_config, read_config
 
 server_app = ServerApp()
 client_app = ClientApp()
@@ -33,10 +33,10 @@ Number = TypeVar("Number", int, float)
 def main(grid: Grid, context: Context) -> None:
     """Play the run of the run config."""
     settings = {key: str(value) for key, value in context.run_config.items()}
-    for key in ("config", "out", "sites"):
+    for key in ("flags", "out", "sites"):
         if key not in settings:
             raise UsageError(f"the run config has no '{key}'; needed: config, out and sites.")
-    config = find_config(settings["config"])
+    config = find_config(settings["flags"])
     serve = ServeSettings(**read_config(config, ServeSettings), config=config)
     sites = number(int, "sites", settings["sites"])
     timeout = number(float, "timeout", settings.get("timeout", str(serve.timeout)))

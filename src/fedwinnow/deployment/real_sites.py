@@ -18,8 +18,7 @@ from fedwinnow.experiment.prepare import Stage, models_of, scored_parts
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.trusted_and_public import set_aside
 from fedwinnow.federation.host import Sites
-from fedwinnow.federation.method import Method
-from fedwinnow.methods.find import find_method
+from fedwinnow.federation.method import Method, find_method
 from fedwinnow.models.model import Shape
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import DataReference, Scene

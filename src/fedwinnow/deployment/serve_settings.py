@@ -47,7 +47,7 @@ class ServeSettings(RunFromFile):
 
     def experiment(self) -> Experiment:
         """The experiment; its least count is 0 in a simulation unless it is set."""
-        from fedwinnow.federation.least_count import usual_least_count
+        from fedwinnow.federation.ledger import usual_least_count
 
         if self.least_count is not None:
             return super().experiment()

@@ -16,13 +16,11 @@ from fedwinnow.deployment.exposure_limit import USUAL, Declined, refuse_beyond
 from fedwinnow.deployment.foreign_text import for_others, harmless, one_line
 from fedwinnow.errors import DataError, FedwinnowError, RunError, StaleError, UsageError
 from fedwinnow.federation.host import Answer, Host, Task
-from fedwinnow.federation.least_count import whole_passes
-from fedwinnow.federation.ledger import receivers
+from fedwinnow.federation.ledger import receivers, whole_passes
 from fedwinnow.federation.memory import Memory
-from fedwinnow.federation.method import Method
+from fedwinnow.federation.method import Method, find_method
 from fedwinnow.files import FORMAT, check_format, json_of, sweep, write_text
 from fedwinnow.mathematics.payload import Exposure, Payload, problem_with
-from fedwinnow.methods.find import find_method
 
 REPLY, NOTES = "reply.", "notes."
 JOINED = "join.json"  # marks a folder as that of a site, with its format

@@ -20,9 +20,9 @@ from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.prepare import Stage, prepare, setup_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Answer, Host, Sites
-from fedwinnow.federation.least_count import usual_least_count
+from fedwinnow.federation.ledger import usual_least_count
 from fedwinnow.federation.memory import Memory
-from fedwinnow.methods.find import find_method
+from fedwinnow.federation.method import find_method
 from fedwinnow.models.model import Shape
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import Scene

@@ -21,7 +21,7 @@ import numpy as np
 
 from fedwinnow.all_settings import ExecutionSettings
 from fedwinnow.backends.make_backend import make_backend
-from fedwinnow.device import choose_device
+from fedwinnow.device import choose_device, peak_memory
 from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, RunError, UsageError, memory_in_words
 from fedwinnow.experiment.evaluation import Evaluation
 from fedwinnow.experiment.identity import FILE as IDENTITY
@@ -30,7 +30,7 @@ from fedwinnow.experiment.prepare import Stage, prepare, setup_of
 from fedwinnow.experiment.report.run_report import write_report
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.experiment.summary import clients_table, config_of, environment, peak_memory, summarise
+from fedwinnow.experiment.summary import clients_table, config_of, environment, summarise
 from fedwinnow.experiment.trusted_and_public import bench_of
 from fedwinnow.federation.backend import Backend
 from fedwinnow.federation.host import Host, Setup, new_model

@@ -14,9 +14,8 @@ from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.trusted_and_public import SetAside, set_aside
 from fedwinnow.federation.host import Setup, Sites
-from fedwinnow.federation.least_count import refuse_values_per_sample
-from fedwinnow.federation.method import Method
-from fedwinnow.methods.find import find_method
+from fedwinnow.federation.ledger import refuse_values_per_sample
+from fedwinnow.federation.method import Method, find_method
 from fedwinnow.models.make_model import in_turn, model_for
 from fedwinnow.models.model import Shape
 from fedwinnow.options import Part

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedwinnow.all_settings import Training, Views
 from fedwinnow.data.dataset import Features, InputStep
-from fedwinnow.federation.least_count import TooFew
+from fedwinnow.federation.ledger import TooFew
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Optimizer
 from fedwinnow.mathematics.payload import Payload

@@ -22,12 +22,11 @@ from fedwinnow.device import keep_freed_memory
 from fedwinnow.errors import FedwinnowError, memory_shortage
 from fedwinnow.federation.client import Client, pieces, score, scoring_batch
 from fedwinnow.federation.judge import Judge
-from fedwinnow.federation.least_count import TooFew, without_small_classes
+from fedwinnow.federation.ledger import TooFew, without_small_classes
 from fedwinnow.federation.memory import Memory
-from fedwinnow.federation.method import Method, Verdict
+from fedwinnow.federation.method import Method, Verdict, verdict_of
 from fedwinnow.federation.server_samples import NOBODY
 from fedwinnow.federation.traces import frames_of_method
-from fedwinnow.federation.verdict_check import verdict_of
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Optimizer
 from fedwinnow.mathematics.payload import Payload, check_state

@@ -6,10 +6,13 @@ answers on site (`train` and any other function that an exchange names). What a 
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -17,14 +20,15 @@ from torch import Tensor
 
 from fedwinnow import catalogue
 from fedwinnow.catalogue import said_in_code, unused
-from fedwinnow.errors import UsageError
+from fedwinnow.errors import RunError, UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.aggregators import Aggregator
 from fedwinnow.mathematics.losses import Loss, soft
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.old_names import warn_of_old_name
-from fedwinnow.options import Part, option
+from fedwinnow.options import Part, build, option, parse_spec
+from fedwinnow.randomness import stream_key
 
 Replies = Iterator[tuple[int, Payload]]
 
@@ -264,3 +268,98 @@ def beta_draw(alpha: float, generator: torch.Generator) -> float:
     """One draw from Beta(alpha, alpha), from an explicit generator: two gamma draws make one."""
     gammas = torch._standard_gamma(torch.full((2,), alpha, dtype=torch.float64), generator=generator)
     return float(gammas[0] / gammas.sum())
+
+
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def verdict_of(method: Method, client: Client, got: Payload) -> Verdict:
+    """The method's verdict on the site's labels, checked; the caller adds the client to an error."""
+    found = method.verdict(client, got)
+    problem = problem_with_verdict(found, len(client), client.classes)
+    if problem is not None:
+        raise RunError(f"the verdict of method '{method.name}' is invalid: {problem}.")
+    return found
+
+
+def problem_with_verdict(found: object, samples: int, classes: int) -> str | None:
+    """What is wrong with a verdict on this many samples and classes; None if it is valid."""
+    if not isinstance(found, Verdict):
+        return f"`verdict` returned a {type(found).__name__}; allowed: Verdict(p_wrong, suggested)"
+    for name, value in (("p_wrong", found.p_wrong), ("suggested", found.suggested)):
+        if not isinstance(value, Tensor):
+            return f"{name} is a {type(value).__name__}; allowed: a tensor with one number per sample"
+        if value.shape != (samples,):
+            return f"{name} has the shape {tuple(value.shape)}; allowed: ({samples},), the site's samples"
+    return problem_with_chances(found.p_wrong) or problem_with_classes(found.suggested, classes)
+
+
+def problem_with_chances(p_wrong: Tensor) -> str | None:
+    """Why these are not probabilities; None if they are."""
+    if not p_wrong.is_floating_point():
+        return f"p_wrong is {p_wrong.dtype}; allowed: floating-point numbers from 0 to 1"
+    if bad := first(p_wrong, ~((p_wrong >= 0) & (p_wrong <= 1))):  # written so that NaN is bad, too
+        return f"p_wrong is {bad[1]:g} for sample {bad[0]}; allowed: 0 to 1"
+    return None
+
+
+def problem_with_classes(suggested: Tensor, classes: int) -> str | None:
+    """Why these are not classes; None if they are."""
+    if suggested.dtype not in WHOLE:
+        return f"suggested is {suggested.dtype}; allowed: whole numbers, the classes"
+    if bad := first(suggested, (suggested < 0) | (suggested >= classes)):
+        return f"suggested is {bad[1]:g} for sample {bad[0]}; allowed: the classes 0 to {classes - 1}"
+    return None
+
+
+def first(values: Tensor, bad: Tensor) -> tuple[int, float] | None:
+    """The place and the value of the first bad one; None if there is none."""
+    places = bad.nonzero().flatten()
+    return (int(places[0]), float(values[places[0]])) if len(places) else None
+
+
+OWN_METHOD = "fedwinnow_own_method_"  # the modules of users' files are named so
+
+
+def find_method(spec: str | dict[str, Any] | Part) -> Method:
+    """The method of this spec; `./my_method.py:key=value` takes it from a file."""
+    name, values = parse_spec(spec) if isinstance(spec, str) else ("", {})
+    if name.endswith(".py"):
+        return build("method", method_in(Path(name)), dict(values))
+    made = catalogue.make("methods", spec)
+    if not isinstance(made, Method):
+        raise UsageError(
+            f"{spec} was given as the method, but is a {type(made).__name__}; allowed: a method, by name (`fedwinnow "
+            "methods` lists them), by its file, or made in Python."
+        )
+    return made
+
+
+def method_in(path: Path) -> type[Method]:
+    """The one method class that a file defines."""
+    if not path.is_file():
+        raise UsageError(f"--method {path}: there is no such file.")
+    name = f"{OWN_METHOD}{stream_key(0, str(path.resolve())):x}"
+    module_spec = importlib.util.spec_from_file_location(name, path.resolve())
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[name] = module  # dataclasses in the file look their module up
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as problem:
+        del sys.modules[name]
+        raise UsageError(f"--method {path}: the file does not import: {type(problem).__name__}: {problem}") from problem
+    found = [
+        thing
+        for thing in vars(module).values()
+        if isinstance(thing, type) and issubclass(thing, Method) and thing.__module__ == module.__name__
+    ]
+    # A class that another class in the file derives from does not count.
+    found = [thing for thing in found if not any(thing in other.__mro__[1:] for other in found)]
+    if len(found) != 1:
+        names = ", ".join(thing.__name__ for thing in found) or "none"
+        raise UsageError(f"--method {path}: the file must define one class that derives from Method; found: {names}.")
+    if not found[0].name:
+        raise UsageError(f'--method {path}: {found[0].__name__} has no name; add `name: ClassVar[str] = "..."`.')
+    return found[0]

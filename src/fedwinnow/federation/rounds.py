@@ -241,10 +241,12 @@ class Federation:
     @property
     def answering(self) -> Server:
         """The server with the weights that are tested and that judge: with `steady`, the average."""
-        return steady_model.answering(self.server, self.method.steady)
+        return steady_model.answering(self.server, self.method.steady) if self.method.steady else self.server
 
     def models(self) -> Sequence[Payload]:
         """The models that are tested."""
+        if not self.method.steady:
+            return self.method.models(self.server)
         return steady_model.answering_models(self.method, self.server)
 
     def to_judge(self, client: int) -> Payload:
