@@ -26,9 +26,9 @@ from fedwinnow.setting import shown
 PRINTING = {"json", "quiet"}  # a program prints by itself
 # What has another form in Python: a name, or the same value written otherwise.
 OTHERWISE: dict[str, dict[str, Any]] = {
-    "run": {"flags": "a file; Python has dictionaries"},
+    "run": {"config": "a file; Python has dictionaries"},
     "sweep": {
-        "flags": "a file; Python has dictionaries",
+        "config": "a file; Python has dictionaries",
         "methods": "the first argument, which says () as ('fedavg',)",
         "partitions": "scenes=[{'partition': ...}]",
         "noises": "scenes=[{'noise': ...}]",

@@ -153,7 +153,7 @@ PARTS = ("data", "partition", "noise", "model", "method", "optimizer")
 def with_config(command_class: type[Any], flags: list[str]) -> tuple[Any, list[str]]:
     """The command's defaults from the file that `--config` names, and the flags without it."""
     names = {field.name for field in dataclasses.fields(command_class)}
-    if "flags" not in names:
+    if "config" not in names:
         return None, flags
     if getattr(command_class, "takes_file", False) and flags and not flags[0].startswith("-"):
         flags = ["--config", *flags]
@@ -214,7 +214,7 @@ def read_config(path: Path, command_class: type[Any]) -> dict[str, Any]:
         ) from None
     except (ValueError, RecursionError) as problem:  # also of letters that are no UTF-8 and of endless numbers
         raise DataError(f"{path}: not valid TOML: {problem}.") from None
-    fields = {field.name for field in dataclasses.fields(command_class)} - {"flags"}
+    fields = {field.name for field in dataclasses.fields(command_class)} - {"config"}
     hints = {name: hint for name, hint in typing.get_type_hints(command_class).items() if name in fields}
     values = {}
     for key, raw in table.items():
