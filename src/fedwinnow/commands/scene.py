@@ -16,7 +16,7 @@ Folder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 
 @dataclass
 class SceneMake(Flags):
-    """Make a scene: deal the data out to clients, make labels wrong, measure how wrong they really are.
+    """Make a scene: deal the data out to clients, make labels wrong, and count the wrong labels.
 
     Every part is written name:key=value,key=value; `fedwinnow data`, `partitions`, `noises` and `flips` list them.
     """
@@ -24,23 +24,22 @@ class SceneMake(Flags):
     data: str = "digits"
     """The data: a name with options (csv:path=a.csv,label=diagnosis), or a path to a folder of images or a file."""
     clients: int = 20
-    """How many clients; the partition `column` takes them from the data instead."""
+    """How many clients; with the partition `column`, the data decides."""
     partition: str = "iid"
     """Who holds which sample."""
     noise: str | None = None
-    """Which labels are wrong; none: trusted data stays right, other data keeps the labels it was given."""
+    """Which labels are made wrong; none: the labels stay as they are."""
     seed: int = 0
     """The same seed gives the same scene, on every machine."""
     test: float = 0.2
-    """The share split off as the test part, where the data has none of its own. It is never made noisy."""
+    """The share split off as the test part, if the data has no test part. It is never made noisy."""
     out: Path = Path("scenes/scene")
     """The folder for scene.npz and scene.json."""
     config: Path | None = None
-    """A TOML file with the same names; flags win over it."""
+    """A TOML file with the same names; flags override it."""
 
     def run(self) -> int:
         """Make, save and show."""
-
         from fedwinnow.scene.scene import Scene, describe_scene
         from fedwinnow.scene.scene_in_terminal import show_scene
 
@@ -68,7 +67,7 @@ class SceneShow(Flags):
     folder: Folder = Path("scenes/scene")
     """The folder of the scene."""
     limit: int = 40
-    """Show at most so many clients."""
+    """The most clients to show."""
 
     def run(self) -> int:
         """Load and show."""
@@ -92,7 +91,7 @@ class SceneDraw(Flags):
     format: Literal["png", "svg"] = "png"
     """The kind of picture."""
     out: Path | None = None
-    """The folder for the pictures; none: the scene's own."""
+    """The folder for the pictures; none: the folder of the scene."""
 
     def run(self) -> int:
         """Load and draw."""
@@ -108,7 +107,7 @@ class SceneDraw(Flags):
 
 @dataclass
 class SceneExport(Flags):
-    """Write the arrays `client`, `given` and, where known, `true`, aligned with the training rows (-1: nobody)."""
+    """Write the arrays `client`, `given` and, if known, `true`, aligned with the training rows (-1: no client)."""
 
     folder: Folder = Path("scenes/scene")
     """The folder of the scene."""
@@ -129,14 +128,14 @@ class SceneExport(Flags):
 
 @dataclass
 class SceneImport(Flags):
-    """Take over a scene that was made elsewhere."""
+    """Import a scene that another program made."""
 
     data: str = "digits"
     """The data it belongs to."""
     source: Annotated[Path | None, tyro.conf.arg(name="from")] = None
-    """An .npz file with arrays `client` (-1: nobody) and `given`, aligned with the training rows; `true` if known."""
+    """An .npz file with arrays `client` (-1: none) and `given`, aligned with the training rows; `true` if known."""
     seed: int = 0
-    """The seed with which the test part was split off, where the data has none of its own."""
+    """The seed with which the test part was split off, if the data has no test part."""
     test: float = 0.2
     """The share that was split off."""
     out: Path = Path("scenes/scene")
