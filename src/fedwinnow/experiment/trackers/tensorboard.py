@@ -21,7 +21,7 @@ class TensorBoard(Tracker):
         self.make_writer: Any = SummaryWriter
 
     def open(self, config: dict[str, Any], done: int) -> None:
-        # Rounds after the last checkpoint are played again; what was written about them no longer holds.
+        # Rounds after the last checkpoint are played again, so their numbers are deleted.
         self.writer = self.make_writer(str(self.folder / "tensorboard"), purge_step=done + 1 if done else None)
         self.writer.add_text("config", "\n".join(f"    {key} = {value}" for key, value in config.items()))
 
