@@ -21,7 +21,7 @@ from torch import nn
 
 import fedwinnow
 from fedwinnow import package_hash
-from fedwinnow.data import contents
+from fedwinnow.data import content_hash as contents
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load
 from fedwinnow.errors import StaleError, UsageError

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import fedwinnow
 from fedwinnow.commands.progress import Bar
-from fedwinnow.experiment import estimate as module
+from fedwinnow.experiment import time_estimate as module
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.time_estimate import estimate, in_words, workers_of
