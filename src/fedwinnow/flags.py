@@ -18,7 +18,7 @@ import tyro
 from fedwinnow.errors import DataError, UsageError, unknown
 from fedwinnow.files import check_format
 from fedwinnow.options import LARGEST, convert, format_spec, parse_spec
-from fedwinnow.setting import settings_in, types_of, written_type
+from fedwinnow.setting import settings_in, written_type
 
 Command = TypeVar("Command")
 OPTIONAL = {"--redo": ("all", "stale")}  # flags that mean the first of their values where none is given
@@ -51,11 +51,11 @@ def as_flags(*hidden: str) -> Callable[[type[Command]], type[Command]]:
     """
 
     def annotate(command: type[Command]) -> type[Command]:
-        declared: Any = command
-        hints = types_of(declared)
-        for name, one in settings_in(command).items():
-            hint = written_type(hints[name], one.default)
-            command.__annotations__[name] = Annotated[hint, tyro.conf.Suppress] if name in hidden else hint
+        settings = settings_in(command)
+        for name, hint in typing.get_type_hints(command, include_extras=True).items():
+            if name in settings and typing.get_origin(hint) is not Annotated:  # a command may have said it itself
+                written = written_type(hint, settings[name].default)
+                command.__annotations__[name] = Annotated[written, tyro.conf.Suppress] if name in hidden else written
         return command
 
     return annotate
