@@ -37,7 +37,7 @@ MODULES = {
     "fedwinnow.parts.contributions": "fedwinnow.steps.contributions",
     "fedwinnow.parts.criticality": "fedwinnow.steps.criticality",
     "fedwinnow.parts.history": "fedwinnow.steps.site_labels",
-    "fedwinnow.parts.mixmatch": "fedwinnow.steps.mixmatch",
+    "fedwinnow.parts.mixmatch": "fedwinnow.methods.dividemix",
     "fedwinnow.parts.passes": "fedwinnow.steps.stages",
     "fedwinnow.parts.regularise": "fedwinnow.steps.regularisers",
     "fedwinnow.parts.relabel": "fedwinnow.steps.site_labels",

@@ -101,3 +101,9 @@ def soft(target: Tensor, logits: Tensor) -> Tensor:
     from torch.nn.functional import one_hot
 
     return target if target.dim() == 2 else one_hot(target, logits.shape[1]).to(logits.dtype)
+
+
+def sharpened(probabilities: Tensor, temperature: float) -> Tensor:
+    """p^(1/T), made to sum to 1."""
+    powers = probabilities.pow(1 / temperature)
+    return powers / powers.sum(1, keepdim=True)
