@@ -1,28 +1,28 @@
 """A mixture of two Gaussians on numbers, for every method that tells small losses (clean) from large ones (wrong).
 
-There is no luck in it: the start comes from the 20th and 80th percentile, and many sites are fitted in one call.
-Everything is computed in float64, on the device of the values where that device knows float64.
+Nothing is drawn at random: the fit starts from the 20th and 80th percentile, or from a mixture that is given.
+Everything is computed in float64, on the device of the values where that device has float64.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TypedDict, Unpack
+from dataclasses import dataclass
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-SMALLEST_RANGE = 1e-8  # values that lie closer together are one value
-SMALLEST_GAP = 1e-8  # means that lie closer together are one component
-LARGEST = 1e100  # squares of larger numbers could leave float64; they count as infinite
-EMPTY_BELOW = 0.5  # a component that holds less than half a sample holds nothing
+SMALLEST_RANGE = 1e-8  # values that lie closer together count as equal
+SMALLEST_GAP = 1e-8  # two means that lie closer together are one component
+LARGEST = 1e100  # the square of a larger number could overflow float64; such a number counts as infinite
+EMPTY_BELOW = 0.5  # a component that holds less than half a sample counts as empty
 LLOYD_STEPS = 100
 
 
 class MixtureOptions(TypedDict, total=False):
-    """What `fit_two_gaussians` hands on to `fit_many`; the defaults are there."""
+    """Options of `fit_two_gaussians`, for callers that collect them first."""
 
     start: TwoGaussians | None
     steps: int
@@ -30,80 +30,60 @@ class MixtureOptions(TypedDict, total=False):
     variance_floor: float
     weight_floor: float
     normalise: bool
-    guard_bic: bool
-    monotone: bool
-    clip_quantile: float | None
 
 
 @dataclass(frozen=True, eq=False)
 class TwoGaussians:
-    """One mixture (means of shape 2) or one per site (sites x 2); the component with the smaller mean comes first.
+    """Means, variances and weights of two components; the component with the smaller mean comes first.
 
-    A collapsed mixture could not tell two components apart and takes every value for low: its two means are equal.
+    A collapsed mixture could not tell two components apart: its two means are equal, and it takes every value for low.
     """
 
     means: Tensor
     variances: Tensor
     weights: Tensor
-    collapsed: Tensor  # true or false, one per mixture
+    collapsed: bool
     normalise: bool = False
-    clip_quantile: float | None = None
-    monotone: bool = False
 
     @classmethod
-    def from_flat(
-        cls, flat: Tensor, *, normalise: bool = False, clip_quantile: float | None = None, monotone: bool = False
-    ) -> TwoGaussians:
-        """From six numbers (or sites x 6), as they come out of `flat` or out of an average of several."""
-        parameters = by_mean(exact(flat).reshape(*flat.shape[:-1], 3, 2))
-        means, variances, weights = parameters.unbind(-2)
-        # Written this way round because a gap that is no number collapses too.
-        collapsed = ~(means[..., 1] - means[..., 0] >= SMALLEST_GAP)
-        return cls(means, variances, weights, collapsed, normalise, clip_quantile, monotone)
+    def from_flat(cls, flat: Tensor) -> TwoGaussians:
+        """From six numbers, as `flat` gives them or as the average of several mixtures has them."""
+        means, variances, weights = by_mean(exact(flat).reshape(3, 2))
+        # Written this way round so that a gap of NaN collapses too.
+        return cls(means, variances, weights, collapsed=not means[1] - means[0] >= SMALLEST_GAP)
 
     @property
     def flat(self) -> Tensor:
-        """Six numbers that may travel: both means, both variances, both weights, the low component first."""
-        return torch.stack([self.means, self.variances, self.weights], -2).flatten(-2)
+        """Six numbers that can be sent: both means, both variances, both weights, the low component first."""
+        return torch.stack([self.means, self.variances, self.weights]).flatten()
 
-    def __getitem__(self, site: int) -> TwoGaussians:
-        """The mixture of one site."""
-        return replace(
-            self,
-            means=self.means[site],
-            variances=self.variances[site],
-            weights=self.weights[site],
-            collapsed=self.collapsed[site],
-        )
+    def p_low(self, values: Tensor) -> Tensor:
+        """The probability of the low component, in float64; the values may be another site's.
 
-    def p_low(self, values: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """The probability of the low component, in float64, under these parameters: the values may be another site's.
-
-        The values are prepared as those of the fit were, so give all of a site at once where they are normalised.
+        The values are prepared as those of the fit were, so give all values of a site at once if they are normalised.
         """
         if values.numel() == 0:
             return exact(values)
-        data, _, spread = prepared(values, lengths, self.normalise, self.clip_quantile)
+        data, spread = prepared(values, self.normalise)
         means = self.means.to(data.device)
-        scores = log_densities(data, torch.stack([means, self.variances.to(means), self.weights.to(means)], -2))
-        p_low = torch.sigmoid(scores[..., 0, :] - scores[..., 1, :])
-        surely = self.collapsed.to(data.device).unsqueeze(-1)
-        if self.normalise:
-            surely = surely | (spread < SMALLEST_RANGE).unsqueeze(-1)  # equal values have no place between 0 and 1
-        if self.monotone:
-            surely = surely | (data < means[..., :1])
-        p_low = torch.where(surely, 1.0, p_low)
+        if self.collapsed or (self.normalise and spread < SMALLEST_RANGE):  # equal values cannot be scaled to 0..1
+            p_low = torch.ones_like(data)
+        else:
+            scores = log_densities(data, torch.stack([means, self.variances.to(means), self.weights.to(means)]))
+            p_low = torch.sigmoid(scores[0] - scores[1])
         return p_low if p_low.device == values.device else p_low.float().to(values.device)
 
 
-def fit_two_gaussians(values: Tensor, **options: Unpack[MixtureOptions]) -> TwoGaussians:
-    """Fit one site's values; the options are those of `fit_many`."""
-    return fit_many(values.unsqueeze(0), **options)[0]
+@dataclass(frozen=True)
+class Limits:
+    """The smallest variance and weight of a component, so that it cannot vanish."""
+
+    variance_floor: float
+    weight_floor: float
 
 
-def fit_many(
+def fit_two_gaussians(
     values: Tensor,
-    lengths: Tensor | None = None,
     *,
     start: TwoGaussians | None = None,
     steps: int = 100,
@@ -111,185 +91,134 @@ def fit_many(
     variance_floor: float = 1e-6,
     weight_floor: float = 1e-3,
     normalise: bool = False,
-    guard_bic: bool = False,
-    monotone: bool = False,
-    clip_quantile: float | None = None,
 ) -> TwoGaussians:
-    """Fit every row of `values` (sites x longest) by itself; row k has `lengths[k]` values, the rest is padding.
+    """Fit the values of one site by EM.
 
-    `start` is one mixture for all rows or one per row; `tolerance` is on the mean log-likelihood. `normalise` maps
-    each row to 0..1, after everything above its `clip_quantile` has been cut down to it. `guard_bic` collapses a row
-    that one Gaussian explains better; `monotone` takes everything below the low mean for low.
+    EM stops when the mean log-likelihood changes by less than the tolerance. `normalise` maps the values to 0..1 first.
     """
-    if values.shape[-1] == 0:
-        values, lengths = functional.pad(values, (0, 1)), torch.zeros(len(values), dtype=torch.int64)
-    data, present, spread = prepared(values, lengths, normalise, clip_quantile)
+    if values.numel() == 0:
+        values = values.new_zeros(1)
+    data, spread = prepared(values, normalise)
     limits = Limits(variance_floor, weight_floor)
-    first = first_parameters(data, present, start, limits)
-    parameters = by_mean(climb(data, present, first, limits, steps, tolerance))
-    share, likelihood = posteriors(data, present, parameters)
-    single, single_likelihood = one_gaussian(data, present, limits)
-    count, gap = present.sum(-1), parameters[:, 0, 1] - parameters[:, 0, 0]
-    sound = (count >= 2) & (spread >= SMALLEST_RANGE) & (share.sum(-1) >= EMPTY_BELOW).all(-1) & (gap >= SMALLEST_GAP)
-    if guard_bic:
-        # Five free parameters against two; the likelihoods are means per value.
-        sound &= 2 * count * (likelihood - single_likelihood) > (5 - 2) * count.double().log()
-    parameters = torch.where(sound[:, None, None], parameters, single)
-    means, variances, weights = parameters.unbind(-2)
-    return TwoGaussians(means, variances, weights, ~sound, normalise, clip_quantile, monotone)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What keeps a component from vanishing."""
-
-    variance_floor: float
-    weight_floor: float
+    parameters = by_mean(climb(data, first_parameters(data, start, limits), limits, steps, tolerance))
+    share, _ = posteriors(data, parameters)
+    gap = parameters[0, 1] - parameters[0, 0]
+    sound = len(data) >= 2 and spread >= SMALLEST_RANGE and (share.sum(-1) >= EMPTY_BELOW).all() and gap >= SMALLEST_GAP
+    means, variances, weights = parameters if sound else one_gaussian(data, limits)
+    return TwoGaussians(means, variances, weights, collapsed=not sound, normalise=normalise)
 
 
 # --- the values -----------------------------------------------------------------------------------------------------
 
 
 def exact(values: Tensor) -> Tensor:
-    """The values in float64; Apple's GPU has none, so there the computation moves to the processor."""
+    """The values in float64; Apple's GPU has no float64, so there the computation moves to the processor."""
     values = values.detach()
     return values.to("cpu" if values.device.type == "mps" else values.device, torch.float64)
 
 
-def prepared(
-    values: Tensor, lengths: Tensor | None, normalise: bool, clip_quantile: float | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The values as they are fitted (0 in the padding), which of them are no padding, and the range of each row."""
+def prepared(values: Tensor, normalise: bool) -> tuple[Tensor, Tensor]:
+    """The values as they are fitted, and their range; NaN and infinity count as the largest finite value."""
     data = exact(values)
-    present = torch.ones_like(data, dtype=torch.bool)
-    if lengths is not None:
-        present = torch.arange(data.shape[-1], device=data.device) < lengths.to(data.device).unsqueeze(-1)
-    finite = present & (data.abs() <= LARGEST)  # false for what is no number
-    largest = torch.where(finite, data, -math.inf).amax(-1, keepdim=True)
+    finite = data.abs() <= LARGEST  # false for NaN
+    largest = torch.where(finite, data, -math.inf).amax()
     data = torch.where(finite, data, torch.where(largest.isfinite(), largest, 0.0))
-    if clip_quantile is not None:
-        data = torch.minimum(data, quantile(padded_last(data, present), present.sum(-1), clip_quantile).unsqueeze(-1))
-    low = torch.where(present, data, math.inf).amin(-1, keepdim=True)
-    spread = torch.where(present, data, -math.inf).amax(-1, keepdim=True) - low
+    low = data.amin()
+    spread = data.amax() - low
     if normalise:
         data = (data - low) / spread.clamp(min=SMALLEST_RANGE)
-    return torch.where(present, data, 0.0), present, spread.squeeze(-1)
+    return data, spread
 
 
-def padded_last(data: Tensor, present: Tensor) -> Tensor:
-    """Each row in ascending order, its padding at the end as infinity."""
-    return torch.where(present, data, math.inf).sort(-1).values
+def quantile(ascending: Tensor, share: float) -> Tensor:
+    """The quantile, interpolated between two values; torch.quantile takes at most 16 million values."""
+    place = ascending.new_tensor((len(ascending) - 1) * share)
+    return torch.lerp(ascending[int(place.floor())], ascending[int(place.ceil())], place - place.floor())
 
 
-def quantile(ascending: Tensor, count: Tensor, share: float) -> Tensor:
-    """The quantile of each row, between two values in proportion; torch's own stops at 16 million values."""
-    place = (count - 1).clamp(min=0).double() * share
-    below = place.floor().long().unsqueeze(-1)
-    above = place.ceil().long().unsqueeze(-1)
-    lower, upper = ascending.gather(-1, below).squeeze(-1), ascending.gather(-1, above).squeeze(-1)
-    return torch.lerp(lower, upper, place - place.floor())
-
-
-# --- the fit: parameters are (sites, 3, 2), that is means, variances and weights of two components ------------------
+# --- the fit: parameters are a 3 x 2 table, that is means, variances and weights of two components ------------------
 
 
 def by_mean(parameters: Tensor) -> Tensor:
     """The component with the smaller mean first."""
-    swapped = parameters[..., :1, :1] > parameters[..., :1, 1:]
-    return torch.where(swapped, parameters.flip(-1), parameters)
+    return parameters.flip(-1) if parameters[0, 0] > parameters[0, 1] else parameters
 
 
 def log_densities(data: Tensor, parameters: Tensor) -> Tensor:
-    """The logarithm of weight times density, per component: (..., 2, values)."""
-    means, variances, weights = parameters.unsqueeze(-1).unbind(-3)
-    distance = (data.unsqueeze(-2) - means).square() / variances
+    """The logarithm of weight times density: one row per component."""
+    means, variances, weights = parameters.unsqueeze(-1).unbind()
+    distance = (data - means).square() / variances
     return weights.log() - 0.5 * ((2 * math.pi * variances).log() + distance)
 
 
-def posteriors(data: Tensor, present: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
-    """The E step: how much each component holds of every value, and the mean log-likelihood of each row."""
+def posteriors(data: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
+    """The E step: how much each component holds of every value, and the mean log-likelihood."""
     scores = log_densities(data, parameters)
-    low = torch.sigmoid(scores[:, 0] - scores[:, 1])
-    likelihood = torch.where(present, torch.logaddexp(scores[:, 0], scores[:, 1]), 0.0).sum(-1)
-    return torch.stack([low, 1 - low], 1) * present.unsqueeze(1), likelihood / present.sum(-1).clamp(min=1)
+    low = torch.sigmoid(scores[0] - scores[1])
+    return torch.stack([low, 1 - low]), torch.logaddexp(scores[0], scores[1]).sum() / len(data)
 
 
 def maximised(data: Tensor, share: Tensor, before: Tensor | None, limits: Limits) -> Tensor:
     """The M step; a component that holds nothing at all stays where it was."""
     held = share.sum(-1)
     weighable = held.clamp(min=1e-100)
-    means = (share * data.unsqueeze(1)).sum(-1) / weighable
+    means = (share * data).sum(-1) / weighable
     if before is not None:
-        means = torch.where(held > 1e-100, means, before[:, 0])
-    variances = (share * (data.unsqueeze(1) - means.unsqueeze(-1)).square()).sum(-1) / weighable
-    low = held[:, 0] / held.sum(-1).clamp(min=1e-100)
-    return torch.stack([means, variances.clamp(min=limits.variance_floor), weights_from(low, limits)], 1)
+        means = torch.where(held > 1e-100, means, before[0])
+    variances = (share * (data - means.unsqueeze(-1)).square()).sum(-1) / weighable
+    low = held[0] / held.sum().clamp(min=1e-100)
+    return torch.stack([means, variances.clamp(min=limits.variance_floor), weights_from(low, limits)])
 
 
 def weights_from(low: Tensor, limits: Limits) -> Tensor:
-    """Both weights from that of the low component, none below the floor."""
+    """Both weights from the weight of the low component; neither is below the floor."""
     low = low.clamp(limits.weight_floor, 1 - limits.weight_floor)
-    return torch.stack([low, 1 - low], -1)
+    return torch.stack([low, 1 - low])
 
 
-def climb(data: Tensor, present: Tensor, parameters: Tensor, limits: Limits, steps: int, tolerance: float) -> Tensor:
-    """E and M steps; each row stops by itself once its mean log-likelihood moves by less than the tolerance."""
-    parameters = parameters.clone()
-    running = torch.arange(len(data), device=data.device)
-    previous = torch.full_like(data[:, 0], -math.inf)
+def climb(data: Tensor, parameters: Tensor, limits: Limits, steps: int, tolerance: float) -> Tensor:
+    """E and M steps until the mean log-likelihood changes by less than the tolerance."""
+    previous = torch.tensor(-math.inf, dtype=torch.float64, device=data.device)
     for _ in range(steps):
-        share, likelihood = posteriors(data, present, parameters[running])
-        parameters[running] = maximised(data, share, parameters[running], limits)
-        moving = (likelihood - previous).abs() >= tolerance
+        share, likelihood = posteriors(data, parameters)
+        parameters = maximised(data, share, parameters, limits)
+        if not (likelihood - previous).abs() >= tolerance:  # also where the likelihood is NaN
+            break
         previous = likelihood
-        if not bool(moving.all()):
-            running, data, present, previous = running[moving], data[moving], present[moving], previous[moving]
-            if len(running) == 0:
-                break
     return parameters
 
 
-def first_parameters(data: Tensor, present: Tensor, start: TwoGaussians | None, limits: Limits) -> Tensor:
-    """The given start where there is one; a collapsed start cannot be climbed from, so its row starts afresh."""
-    fresh = quantile_start(data, present, limits)
-    if start is None:
-        return fresh
+def first_parameters(data: Tensor, start: TwoGaussians | None, limits: Limits) -> Tensor:
+    """The parameters of the given start; EM cannot climb from a collapsed one, so that is replaced."""
+    if start is None or start.collapsed:
+        return quantile_start(data, limits)
     means, variances = start.means.to(data.device), start.variances.to(data.device)
-    weights = weights_from(start.weights.to(data.device)[..., 0], limits)
-    given = torch.stack([means, variances.clamp(min=limits.variance_floor), weights], -2)
-    return torch.where(start.collapsed.to(data.device)[..., None, None], fresh, given)
+    weights = weights_from(start.weights.to(data.device)[0], limits)
+    return torch.stack([means, variances.clamp(min=limits.variance_floor), weights])
 
 
-def quantile_start(data: Tensor, present: Tensor, limits: Limits) -> Tensor:
+def quantile_start(data: Tensor, limits: Limits) -> Tensor:
     """Means at the 20th and 80th percentile, moved until the split halfway between them stands still (two-means).
 
     Without the moving, a site with few wrong labels would start with both means among its clean values and stay there.
     """
-    ascending, count = padded_last(data, present), present.sum(-1)
-    border = (quantile(ascending, count, 0.2) + quantile(ascending, count, 0.8)).unsqueeze(-1) / 2
-    sums = functional.pad(torch.where(ascending.isfinite(), ascending, 0.0).cumsum(-1), (1, 0))
-    below = torch.zeros_like(count).unsqueeze(-1)
+    count, ascending = len(data), data.sort().values
+    border = (quantile(ascending, 0.2) + quantile(ascending, 0.8)) / 2
+    sums = functional.pad(ascending.cumsum(0), (1, 0))
+    below = 0
     for _ in range(LLOYD_STEPS):
-        now = torch.searchsorted(ascending, border, right=True)
-        now = torch.minimum(now.clamp(min=1), (count.unsqueeze(-1) - 1).clamp(min=1))
-        if torch.equal(now, below):
+        now = min(max(int(torch.searchsorted(ascending, border, right=True)), 1), max(count - 1, 1))
+        if now == below:
             break
         below = now
-        sum_low = sums.gather(-1, below)
-        above = (count.unsqueeze(-1) - below).clamp(min=1)
-        border = (sum_low / below + (sums[:, -1:] - sum_low) / above) / 2
-    is_low = data <= ascending.gather(-1, below - 1)
-    return maximised(data, torch.stack([is_low & present, ~is_low & present], 1).double(), None, limits)
+        border = (sums[below] / below + (sums[-1] - sums[below]) / max(count - below, 1)) / 2
+    is_low = data <= ascending[below - 1]
+    return maximised(data, torch.stack([is_low, ~is_low]).double(), None, limits)
 
 
-def one_gaussian(data: Tensor, present: Tensor, limits: Limits) -> tuple[Tensor, Tensor]:
-    """A single Gaussian per row, written as two equal components of which the first has all, and its likelihood."""
-    count = present.sum(-1).clamp(min=1)
-    mean = data.sum(-1) / count
-    spread = torch.where(present, data - mean.unsqueeze(-1), 0.0)
-    variance = spread.square().sum(-1) / count
-    floored = variance.clamp(min=limits.variance_floor)
-    likelihood = -0.5 * ((2 * math.pi * floored).log() + variance / floored)
-    one, nothing = torch.ones_like(mean), torch.zeros_like(mean)
-    columns = [torch.stack([mean, floored, one], -1), torch.stack([mean, floored, nothing], -1)]
-    return torch.stack(columns, -1), likelihood
+def one_gaussian(data: Tensor, limits: Limits) -> Tensor:
+    """A single Gaussian, written as two equal components of which the first has the whole weight."""
+    mean = data.sum() / len(data)
+    variance = ((data - mean).square().sum() / len(data)).clamp(min=limits.variance_floor)
+    one = torch.ones_like(mean)
+    return torch.stack([mean, mean, variance, variance, one, torch.zeros_like(one)]).reshape(3, 2)
