@@ -13,7 +13,7 @@ from fedwinnow.errors import DataError
 
 
 def existing_file(path: Path) -> Path:
-    """The path, once it is sure to be a file that can be opened."""
+    """The path, after a check that it is a file that can be opened."""
     try:
         if path.is_dir():
             raise DataError(f"{path} is a folder; a file is needed. For a folder per class use folder:path={path}")
@@ -28,7 +28,7 @@ def existing_file(path: Path) -> Path:
 
 
 def existing_folder(path: Path) -> Path:
-    """The path, once it is sure to be a folder."""
+    """The path, after a check that it is a folder."""
     try:
         if path.is_dir():
             return path
@@ -41,17 +41,16 @@ def existing_folder(path: Path) -> Path:
 
 
 def hash_of_files(paths: Sequence[Path]) -> str:
-    """sha256 of what these files hold, one after the other."""
+    """sha256 of the content of these files, one after the other."""
     digest = hashlib.sha256()
     for path in paths:
         with path.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
+            hashlib.file_digest(stream, lambda: digest)
     return digest.hexdigest()
 
 
 def hash_of_names(paths: Sequence[Path], names: Sequence[str]) -> str:
-    """sha256 of names and sizes: what is cheap to know of very many files."""
+    """sha256 of names and sizes, which is quick for very many files."""
     digest = hashlib.sha256()
     for path, name in zip(paths, names, strict=True):
         digest.update(f"{name}\0{os.stat(path).st_size}\n".encode(errors="surrogateescape"))

@@ -1,7 +1,7 @@
 """A model whose weights are one vector.
 
 Loading, averaging, sending, comparing and stepping then cost one operation each instead of one per layer. The module's
-own parameters are views of that vector, so the module itself needs to know nothing about it.
+own parameters are views of that vector, so any module can be used unchanged.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class FlatModel:
         self.weights = torch.empty(sum(value.numel() for _, value in [*parameters, *buffers]), device=device)
         self.counters = torch.empty(sum(value.numel() for _, value in counters), dtype=torch.int64, device=device)
         self.gradient = torch.zeros(self.trainable, device=device)
-        # Running statistics that stay on a site: where set, `load` takes these instead of those that were sent.
+        # Running statistics that stay on a site: if set, `load` uses these instead of those that were sent.
         self.own_statistics: Tensor | None = None
         self._bind(parameters, buffers, counters)
 
@@ -74,7 +74,7 @@ class FlatModel:
             replace_buffer(self.module, name, slot.view(self.counters), value)
 
     def load(self, payload: Payload, prefix: str = "") -> None:
-        """Take over weights that came with a message."""
+        """Set the weights from a message."""
         with torch.no_grad():
             self.weights.copy_(payload[f"{prefix}weights"])
             if self.own_statistics is not None:
@@ -103,7 +103,7 @@ class FlatModel:
 
 
 def layout(tensors: list[tuple[str, Any]]) -> list[Slot]:
-    """One slot after the other."""
+    """The slots of these tensors, one after the other in the vector."""
     slots, start = [], 0
     for name, value in tensors:
         stop = start + value.numel()
@@ -113,7 +113,7 @@ def layout(tensors: list[tuple[str, Any]]) -> list[Slot]:
 
 
 def replace_buffer(module: nn.Module, name: str, view: Tensor, value: Tensor) -> None:
-    """Put a view in the place of a buffer, with the buffer's values."""
+    """Replace a buffer of the module by a view that has its values."""
     view.copy_(value)
     owner, _, last = name.rpartition(".")
     module.get_submodule(owner)._buffers[last] = view

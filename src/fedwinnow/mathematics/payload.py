@@ -1,4 +1,4 @@
-"""A payload: the one form of everything that travels or is remembered. Flat, named tensors; no packing, no pickle."""
+"""A payload: named tensors. Everything that is sent or kept between rounds has this form; nothing is pickled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Exposure = Literal["model", "client", "sample"]  # what the receiver can learn a
 
 
 class Received(Payload):
-    """A reply as a method reads it: what it lacks is the mistake of its sender, who is named."""
+    """A reply as a method reads it; the error for a missing key names the sender."""
 
     def __init__(self, content: Payload, sender: str) -> None:
         super().__init__(content)
@@ -28,20 +28,20 @@ class Received(Payload):
 
 
 def check_state(state: Payload, place: str, method: str) -> None:
-    """What a method wants to remember must be tensors, because nothing else is written to disk."""
+    """Refuse a state that holds anything but tensors, because only tensors are written to disk."""
     for key, value in state.items():
         if not isinstance(key, str):
-            raise RunError(f"method '{method}': {place} has the key {key!r}, which is no text; allowed: texts.")
+            raise RunError(f"method '{method}': {place} has the key {key!r}, which is not a text; allowed: texts.")
         if not isinstance(value, Tensor):
             kind, shown = type(value).__name__, repr(value)[:60]
             raise RunError(
-                f"method '{method}': {place}['{key}'] is no tensor but of the type {kind}: {shown}. Only tensors are "
-                f"kept between rounds: wrap it in torch.tensor(...), and read a number back with .item()."
+                f"method '{method}': {place}['{key}'] is not a tensor but of the type {kind}: {shown}. Only tensors "
+                f"are kept between rounds: wrap it in torch.tensor(...), and read a number back with .item()."
             )
 
 
 def size_in_bytes(payload: Payload) -> int:
-    """What the payload weighs on the wire, names apart."""
+    """The size of the payload as it is sent, without the names."""
     return sum(value.numel() * value.element_size() for value in payload.values())
 
 
@@ -60,7 +60,7 @@ def problem_with(payload: object, exposes: dict[str, Exposure]) -> str | None:
 
 
 def is_finite(value: Tensor) -> bool:
-    """Whether there is no NaN and no infinity; both show in the smallest and the largest, found in one pass."""
+    """Whether there is no NaN and no infinity: both show in the minimum and maximum, which take one pass."""
     if not value.is_floating_point() or not value.numel():
         return True
     return bool(torch.isfinite(torch.stack(value.detach().aminmax())).all())
