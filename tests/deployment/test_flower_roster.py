@@ -310,7 +310,7 @@ def test_who_is_not_reached_at_the_end_is_named_by_reason(claims: Claims) -> Non
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"method": "oracle"}, "told which labels are right"),
+        ({"method": "oracle"}, "needs the true labels"),
         ({"method": "fedavgg"}, "Did you mean 'fedavg'"),
         ({"model": "lenet+mlp"}, "averages models"),
         ({"validation": 0.2}, "--validation"),
