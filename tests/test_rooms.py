@@ -8,6 +8,8 @@ import runpy
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "fedwinnow"
 TOOL = runpy.run_path(str(ROOT / "tools" / "draw_rooms.py"))
@@ -30,6 +32,14 @@ def test_a_folder_uses_only_folders_above_it() -> None:
         if FOLDERS.index(folder_of(used)) > FOLDERS.index(folder_of(name))
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize(("page", "before"), [("README.md", "src/fedwinnow/"), ("CONTRIBUTING.md", "")])
+def test_the_table_of_a_page_has_the_folders_in_their_order(page: str, before: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    shown = re.findall(rf"^\| `{before}([a-z]+)/` \|", text, re.MULTILINE)
+    assert [name for name in shown if name in FOLDERS] == [name for name in FOLDERS if (SOURCE / name).is_dir()]
+    assert all((SOURCE / name).is_dir() or (ROOT / name).is_dir() for name in shown)
 
 
 def test_only_deployment_imports_flower() -> None:
