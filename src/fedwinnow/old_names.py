@@ -24,7 +24,7 @@ GROUPS = {"fedwinnow.judges": "fedwinnow.judgements"}  # entry point groups of o
 MODULES = {
     "fedwinnow.auditing.python": "fedwinnow.auditing.audit_from_python",
     "fedwinnow.backends.flower_app": "fedwinnow.deployment.flower_app",
-    "fedwinnow.federation.flat": "fedwinnow.mathematics.flat_model",
+    "fedwinnow.federation.flat": "fedwinnow.mathematics.payload",
     "fedwinnow.federation.payload": "fedwinnow.mathematics.payload",
     "fedwinnow.models.layers": "fedwinnow.models.model",
     "fedwinnow.study.front": "fedwinnow.study.study_from_python",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import FlatModel
 
 
 def distance_to(sent: Tensor, model: FlatModel, *, squared: bool = True) -> Tensor:

@@ -23,9 +23,8 @@ from torch.nn.functional import one_hot
 from fedwinnow.federation.client import Client, Step, StepWrapper
 from fedwinnow.federation.method import Verdict, beta_draw
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.losses import sharpened
-from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.payload import FlatModel, Payload
 from fedwinnow.mathematics.two_gaussians import fit_two_gaussians
 from fedwinnow.methods.two_models import TwoModels
 from fedwinnow.options import option

@@ -58,15 +58,11 @@ def in_turn(spec: ModelSpec | list[ModelSpec] | tuple[ModelSpec, ...]) -> list[M
 
 def begins_model(piece: str) -> bool:
     """Whether a text that follows a + looks like a model: a name, perhaps with options, or the user's own file."""
-    from fedwinnow.models.own_model import is_own
-
     return re.fullmatch(r"\s*[A-Za-z_][\w-]*\s*(:.*)?", piece) is not None or is_own(piece)
 
 
 def names_file(spec: str) -> bool:
     """Whether a text is the path of an existing model file; its name may contain a +."""
-    from fedwinnow.models.own_model import is_own
-
     return is_own(spec) and Path(spec.rpartition(".py")[0] + ".py").expanduser().is_file()
 
 
@@ -95,7 +91,7 @@ def builder_for(spec: Any) -> Callable[[Shape], nn.Module]:
         return lambda shape: own_model.tried(copy.deepcopy(spec), type(spec).__name__, shape)
     if isinstance(spec, dict) and list(spec) == ["kind"]:
         spec = spec["kind"]  # a table may name a file too
-    if isinstance(spec, str) and own_model.is_own(spec):
+    if isinstance(spec, str) and is_own(spec):
         return lambda shape: own_model.build_own(own_model.builder_in(spec), shape)
     if isinstance(spec, str | dict | Model):
         part = make("models", spec)
@@ -108,3 +104,8 @@ def builder_for(spec: Any) -> Callable[[Shape], nn.Module]:
         f"{spec!r} was given as model; allowed: a text like name:key=value or file.py:function, a table with a kind, "
         "a function that gives a torch module, or a torch module."
     )
+
+
+def is_own(spec: str) -> bool:
+    """Whether a text names a Python file instead of a model of the catalogue."""
+    return re.fullmatch(r".+\.py(:\w*)?", spec.strip()) is not None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -25,11 +24,6 @@ from fedwinnow.models.model import Shape
 from fedwinnow.randomness import stream_key
 
 Builder = Callable[..., nn.Module]
-
-
-def is_own(spec: str) -> bool:
-    """Whether a text names a Python file instead of a model of the catalogue."""
-    return re.fullmatch(r".+\.py(:\w*)?", spec.strip()) is not None
 
 
 def builder_in(spec: str) -> Builder:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from fedwinnow import catalogue
 from fedwinnow.all_settings import SceneSettings, SiteSettings
-from fedwinnow.data.archives import read_npz
 from fedwinnow.data.dataset import Dataset, Features
 from fedwinnow.data.labels import warn_of_look_alikes
 from fedwinnow.data.source import Source
+from fedwinnow.data.source_files import read_npz
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.files import FORMAT, Form, Maybe, check_format, demand, json_of, replacing, write_text
 from fedwinnow.options import Part

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fedwinnow.data.archives import read_npz
 from fedwinnow.data.cifar_forms import CIFAR10, CIFAR100
 from fedwinnow.data.dataset import Dataset, Labels
 from fedwinnow.data.pickles import read_torch
 from fedwinnow.data.published_files import PublishedFile, content_hash, find_first, missing_line
 from fedwinnow.data.source import Source
+from fedwinnow.data.source_files import read_npz
 from fedwinnow.data.sources.cifar import CLASSES10, CLASSES100, load_layout
 from fedwinnow.errors import DataError
 from fedwinnow.options import option

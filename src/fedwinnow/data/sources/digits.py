@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedwinnow.data.archives import read_npz
 from fedwinnow.data.dataset import Dataset, Resident, Samples
 from fedwinnow.data.published_files import content_hash
 from fedwinnow.data.source import Source
+from fedwinnow.data.source_files import read_npz
 
 
 @dataclass(frozen=True)

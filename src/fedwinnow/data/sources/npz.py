@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from fedwinnow.data.archives import read_npz
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.content_hash import contents_of_files
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.source import Source
-from fedwinnow.data.source_files import hash_of_files
+from fedwinnow.data.source_files import hash_of_files, read_npz
 from fedwinnow.errors import DataError
 from fedwinnow.options import option
 
