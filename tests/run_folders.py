@@ -8,7 +8,7 @@ from typing import Any
 
 import tomli_w
 
-from fedwinnow import package_hash
+from fedwinnow import files
 
 
 def write_run(folder: Path, method: str, seed: int, accuracy: float | None, **changes: Any) -> Path:
@@ -24,7 +24,7 @@ def write_run(folder: Path, method: str, seed: int, accuracy: float | None, **ch
     summary |= {pick: {"accuracy": accuracy} for pick in ("last10", "last", "best")}
     summary["detection"] = {"samples": {"auroc": facts["auroc"]}}
     (folder / "summary.json").write_text(json.dumps(summary))
-    made = {"format": 1, "fedwinnow": {"source": package_hash.package_source()}, "code": {}, "data": {}}
+    made = {"format": 1, "fedwinnow": {"source": files.package_source()}, "code": {}, "data": {}}
     (folder / "identity.json").write_text(json.dumps(made))
     return folder
 

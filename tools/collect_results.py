@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from fedwinnow.experiment.settings import Experiment
+from fedwinnow.files import source_in
 from fedwinnow.flags import with_values
-from fedwinnow.package_hash import source_in
 from fedwinnow.study.run_records import read_identity
 from fedwinnow.study.sweep_plan import read_book
 

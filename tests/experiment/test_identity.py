@@ -20,7 +20,7 @@ from PIL import Image
 from torch import nn
 
 import fedwinnow
-from fedwinnow import package_hash
+from fedwinnow import files
 from fedwinnow.data import content_hash
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load
@@ -468,22 +468,22 @@ def test_arrays_of_every_kind_have_a_hash():
 
 
 def another_source(monkeypatch) -> None:
-    monkeypatch.setattr(package_hash, "package_source", lambda: "0" * 64)
+    monkeypatch.setattr(files, "package_source", lambda: "0" * 64)
 
 
 def test_the_source_is_the_same_for_every_copy(tmp_path, monkeypatch):
     import shutil
 
     copy = tmp_path / "elsewhere"
-    shutil.copytree(package_hash.ROOT, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    now = package_hash.package_source()
-    monkeypatch.setattr(package_hash, "ROOT", copy)
-    assert package_hash.package_source.__wrapped__() == now
+    shutil.copytree(files.ROOT, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    now = files.package_source()
+    monkeypatch.setattr(files, "ROOT", copy)
+    assert files.package_source.__wrapped__() == now
     (copy / "__pycache__").mkdir()
     (copy / "__pycache__" / "x.pyc").write_bytes(b"")
-    assert package_hash.package_source.__wrapped__() == now
+    assert files.package_source.__wrapped__() == now
     (copy / "methods" / "fedavg.py").write_bytes((copy / "methods" / "fedavg.py").read_bytes() + b"\n")
-    assert package_hash.package_source.__wrapped__() != now
+    assert files.package_source.__wrapped__() != now
 
 
 def test_an_unfinished_run_of_another_source_is_refused_and_a_finished_one_stays(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import fedwinnow
-from fedwinnow import package_hash
+from fedwinnow import files
 
 TOOL = Path(__file__).parents[2] / "tools" / "collect_results.py"
 SMALL = {"data": "digits:train=80", "model": "linear", "clients": 3, "rounds": 1, "epochs": 1, "seeds": 2}
@@ -25,7 +25,7 @@ def test_every_line_has_the_source_of_its_run_and_older_lines_stay(tmp_path, mon
     fedwinnow.sweep(["fedavg"], out=tmp_path / "runs", **SMALL)
     out = tmp_path / "kept.csv"
     rows = collect(tmp_path / "runs", out, monkeypatch)
-    assert [row["source"] for row in rows] == [package_hash.package_source()] * 2
+    assert [row["source"] for row in rows] == [files.package_source()] * 2
     older = [{key: value for key, value in row.items() if key != "source"} | {"scene": "older"} for row in rows]
     with out.open("w", newline="") as stream:  # a table from before the column
         writer = csv.DictWriter(stream, older[0])
@@ -37,7 +37,7 @@ def test_every_line_has_the_source_of_its_run_and_older_lines_stay(tmp_path, mon
     assert {(row["scene"], row["seed"]): row["source"] for row in rows} == {
         ("older", "0"): "",
         ("older", "1"): "",
-        ("scene", "0"): package_hash.package_source(),
+        ("scene", "0"): files.package_source(),
         ("scene", "1"): "",
     }
 

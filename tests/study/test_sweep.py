@@ -410,14 +410,14 @@ def test_changed_data_makes_the_runs_of_a_sweep_stale(tmp_path, monkeypatch):
 
 
 def test_finished_runs_of_another_source_stay_and_broken_ones_are_stale(tmp_path, monkeypatch):
-    from fedwinnow import package_hash
+    from fedwinnow import files
 
     settings = {**SMALL, "out": tmp_path, "seeds": 2}
     done = fedwinnow.sweep(["fedavg"], **settings)
     broken = done.outcomes[1].job.folder
     summary = json.loads((broken / "summary.json").read_text())
     (broken / "summary.json").write_text(json.dumps(summary | {"status": "interrupted"}))
-    monkeypatch.setattr(package_hash, "package_source", lambda: "0" * 64)
+    monkeypatch.setattr(files, "package_source", lambda: "0" * 64)
     again = fedwinnow.sweep(["fedavg"], **settings)
     assert [outcome.status for outcome in again.outcomes] == ["skipped", "stale"]
     assert "not finished" in again.stale[0].message

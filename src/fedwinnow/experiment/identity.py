@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedwinnow import catalogue, package_hash
+from fedwinnow import catalogue, files
 from fedwinnow.all_settings import Redo
 from fedwinnow.data.content_hash import Contents
 from fedwinnow.errors import StaleError
@@ -28,7 +28,7 @@ def identity_of(stage: Stage, judge: str | Part = "") -> Identity:
     aside = stage.aside.public_contents
     return {
         "format": FORMAT,
-        "fedwinnow": {"version": __version__, "source": package_hash.package_source()},
+        "fedwinnow": {"version": __version__, "source": files.package_source()},
         "code": code_in(stage.experiment, stage.method, judge),
         "data": data_in(stage.scene.dataset.known_contents(), aside),
     }
@@ -103,7 +103,7 @@ def staleness(folder: RunFolder, now: Identity, rounds: int) -> str | None:
     before = stored_identity(folder)
     if before is not None and (found := changes(before, now)):
         return f"{' and '.join(found)} since this run was made"
-    if package_hash.is_current(before) or is_finished(folder, rounds):
+    if files.is_current(before) or is_finished(folder, rounds):
         return None
     if before is None:
         return "this run was begun by an older version, which did not note its source, and is not finished"

@@ -26,9 +26,9 @@ import torch
 from fedwinnow import catalogue
 from fedwinnow.data.content_hash import add_array, hash_of_file
 from fedwinnow.errors import UsageError
+from fedwinnow.files import as_written
 from fedwinnow.models.make_model import in_turn, is_own
 from fedwinnow.options import Part
-from fedwinnow.package_hash import as_written
 
 Pieces = dict[str, str]  # a name for messages -> a hash; the first piece is the one that the user gave
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), range, slice, torch.dtype, torch.device)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedwinnow import package_hash
+from fedwinnow import files
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.own_code import hash_of_source
 from fedwinnow.experiment.run_folder import RunFolder
@@ -111,7 +111,7 @@ def read_record(folder: Path) -> Record:
         folder,
         texts | {"method": str(summary["method"])},
         summary,
-        current=package_hash.is_current(identity),
+        current=files.is_current(identity),
         changed=changed_files(identity, config),
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jinja2 import UndefinedError
 
-from fedwinnow import catalogue, package_hash
+from fedwinnow import catalogue, files
 from fedwinnow.errors import DataError
 from fedwinnow.experiment.report.templates import LEARNS, RECEIVERS, render
 from fedwinnow.experiment.run_folder import RunFolder, flatten
@@ -54,8 +54,8 @@ def collect(folder: RunFolder, summary: dict[str, Any] | None = None) -> dict[st
         "summary": summary,
         "method": method_of(config, environment),
         "environment": environment,
-        "source": package_hash.source_in(identity),
-        "current": package_hash.is_current(identity),
+        "source": files.source_in(identity),
+        "current": files.is_current(identity),
         "scene": scene,
         "scene_rates": {"nominal": or_null(scene.nominal_rate), "realised": or_null(scene.realised_rate)},
         "curve": curve_of(rounds, summary),
