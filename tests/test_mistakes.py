@@ -127,7 +127,7 @@ run --data photos-one --out new | 3 | at least two classes
 run --data photos-broken --out new | 3 | cat/3.png: not a readable image ... Replace or remove it
 run --data folder:path=good.csv --out new | 3 | good.csv is a file; a folder is needed
 run --data objects.npz --out new | 3 | array 'y' ... Python objects ... numpy.savez
-run --data fake.npz --out new | 3 | fake.npz ... no archive
+run --data fake.npz --out new | 3 | fake.npz ... not an archive
 run --data without.npz --out new | 3 | no array 'y'
 run --data lengths.npz --out new | 3 | 4 samples but 5 entries in y
 run --data nan.npz --out new | 3 | row 1 (index 0), column 1: the value is nan
@@ -154,7 +154,7 @@ scene make --data digits:train=60 --clients 3 --out good.csv | 3 | good.csv: the
 scene export scene --out a.txt | 2 | .npz or .csv
 scene export scene --out good.csv/a.npz | 3 | a file is in the place
 scene import | 2 | --from is missing
-scene import --from fake.npz | 3 | fake.npz ... no archive
+scene import --from fake.npz | 3 | fake.npz ... not an archive
 scene import --from without.npz | 3 | the array 'client' is missing
 # the audit
 audit | 2 | nothing to audit ... --data, or --run

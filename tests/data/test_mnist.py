@@ -81,8 +81,8 @@ def test_packed_files_give_the_same(data_folder: Path, monkeypatch: pytest.Monke
     ("content", "reason"),
     [
         (idx(np.zeros((2, 28, 28)))[:-1], "announces 1568 values and holds 1567"),
-        (idx(np.zeros(4)), "no IDX file of unsigned bytes with 3 dimensions"),
-        (b"", "no IDX file"),
+        (idx(np.zeros(4)), "not an IDX file of unsigned bytes with 3 dimensions"),
+        (b"", "not an IDX file"),
         (gzip.compress(b"abc", mtime=0)[:-9], "cannot be read"),
     ],
 )

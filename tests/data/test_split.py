@@ -56,7 +56,7 @@ def test_shares_that_make_no_sense():
     for share in (-0.1, 1, 1.5, float("nan")):
         with pytest.raises(UsageError, match="--test"):
             with_test_part(made([5, 5]), share, 0)
-    with pytest.raises(DataError, match="no sample"):
+    with pytest.raises(DataError, match="less than one sample"):
         with_test_part(made([1, 1, 1]), 0.5, 0)
 
 
