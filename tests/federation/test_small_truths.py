@@ -9,7 +9,9 @@ import torch
 
 from by_hand import identity, one_client, one_server
 from fedwinnow.federation.client import clip_norm
+from fedwinnow.federation.host import Task
 from fedwinnow.methods.find import find_method
+from stages import ready, toy_data
 
 
 def test_a_gradient_is_shortened_and_never_lengthened():
@@ -70,3 +72,24 @@ def test_fedprox_adds_half_of_mu_times_the_squared_distance():
 
     assert loss("fedprox:mu=0.6") - loss("fedavg") == pytest.approx(0.3 * 5, abs=1e-5)
     assert loss("fedprox:mu=0") == pytest.approx(loss("fedavg"), abs=1e-6)
+
+
+def test_every_client_round_and_question_has_random_numbers_of_its_own(tmp_path):
+    host = ready(tmp_path, data=toy_data(), clients=4).federation.backend.host
+    tasks = [
+        Task(client, ask, number, exchange, {})
+        for client in range(4)
+        for ask in ("train", "measure")
+        for number in (1, 2, 3)
+        for exchange in (0, 1)
+    ]
+
+    def drawn_by(task: Task, seed: int = 0) -> tuple[float, ...]:
+        host.setup = dataclasses.replace(host.setup, seed=seed)
+        generator = host.client(task).generator
+        return (*torch.rand(3, generator=generator).tolist(), *torch.rand(3).tolist())  # its own, and that of layers
+
+    first = [drawn_by(task) for task in tasks]
+    assert len(set(first)) == len(tasks)
+    assert first == [drawn_by(task) for task in tasks]  # and the same again, whatever was drawn before
+    assert not set(first) & {drawn_by(task, seed=1) for task in tasks}

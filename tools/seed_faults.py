@@ -1,0 +1,296 @@
+"""Put faults into a copy of the project, one at a time, and see that a test fails: `python tools/seed_faults.py`.
+
+The faults are in tools/faults.toml. A fault names its file below src/fedwinnow, the text that it replaces (which must
+be there exactly once) and the tests that must catch it. The tool ends with 1 where a fault survives or has lost its
+place, and where a named test fails without any fault. A whole run writes its report to tools/FAULTS.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import hashlib
+import os
+import py_compile
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+LIST = ROOT / "tools" / "faults.toml"
+REPORT = ROOT / "tools" / "FAULTS.md"
+PACKAGE = Path("src", "fedwinnow")
+COPIED = ("src", "tests", "tools", "examples", "pyproject.toml")
+PROCESSES = 2
+PATIENCE = 300.0  # seconds for the tests of one fault
+SURVIVED, CAUGHT = 0, 1  # what pytest ends with
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that somebody could get wrong."""
+
+    name: str
+    breaks: str  # what no longer holds, in words
+    file: str  # below src/fedwinnow
+    old: str
+    new: str
+    tests: tuple[str, ...]  # files, or file::test
+
+    def put_into(self, root: Path) -> None:
+        """Replace the text; it is there once, see `problems`."""
+        path = root / PACKAGE / self.file
+        path.write_text(path.read_text(encoding="utf-8").replace(self.old, self.new), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a fault."""
+
+    fault: Fault
+    caught_by: str  # the first test that failed; empty where none did
+    problem: str  # why the fault is not caught; empty where it is
+    seconds: float
+
+
+# --- the list ------------------------------------------------------------------------------------------------------
+
+
+def read_faults(path: Path = LIST) -> list[Fault]:
+    """The declared faults, in their order."""
+    declared = tomllib.loads(path.read_text(encoding="utf-8"))["fault"]
+    return [Fault(**one | {"tests": tuple(one["tests"])}) for one in declared]
+
+
+def problems(faults: Sequence[Fault], root: Path = ROOT) -> list[str]:
+    """What is wrong with the list itself: a place that is gone, a test that is gone, a name that is there twice."""
+    found = [f"{name}: two faults have this name" for name in {one.name for one in faults if names(faults, one) > 1}]
+    for fault in faults:
+        found += [f"{fault.name}: {problem}" for problem in (problem_with_place(fault, root),) if problem]
+        found += [f"{fault.name}: there is no {test}" for test in fault.tests if not is_there(test, root)]
+        if not fault.tests:
+            found.append(f"{fault.name}: it names no test")
+    return sorted(found)
+
+
+def names(faults: Sequence[Fault], fault: Fault) -> int:
+    """How many faults have the name of this one."""
+    return sum(other.name == fault.name for other in faults)
+
+
+def problem_with_place(fault: Fault, root: Path) -> str:
+    """Why a fault cannot be put into the source; empty where it can."""
+    path = root / PACKAGE / fault.file
+    if not path.is_file():
+        return f"there is no {PACKAGE / fault.file}"
+    count = path.read_text(encoding="utf-8").count(fault.old)
+    if count != 1:
+        return f"its text is in {PACKAGE / fault.file} {count} times; needed: once"
+    return "it changes nothing" if fault.old == fault.new else ""
+
+
+def is_there(test: str, root: Path) -> bool:
+    """Whether a test, or a file of tests, exists."""
+    file, _, name = test.partition("::")
+    path = root / file
+    if not path.is_file():
+        return False
+    wanted = name.partition("[")[0].rpartition("::")[2]
+    return not name or re.search(rf"^ *def {wanted}\(", path.read_text(encoding="utf-8"), re.MULTILINE) is not None
+
+
+# --- copies --------------------------------------------------------------------------------------------------------
+
+
+def make_base(place: Path) -> Path:
+    """A copy of what tests need, compiled such that a changed file is noticed by its content, not by its time."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, place / name, ignore=shutil.ignore_patterns("__pycache__", ".hypothesis"))
+        else:
+            place.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, place / name)
+    by_content = py_compile.PycInvalidationMode.CHECKED_HASH
+    compileall.compile_dir(place / "src", quiet=1, invalidation_mode=by_content)
+    return place
+
+
+def run_tests(copy: Path, tests: Iterable[str], notes: Path, patience: float) -> tuple[int | None, str]:
+    """pytest in a new process on a copy: what it ended with (None: too late), and what it printed."""
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(copy / "src"), str(copy / "tools")]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(copy / ".hypothesis"),
+        "FAULT_COPY": str(copy),
+        "FAULT_NOTES": str(notes),
+    }
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "fault_probe", *tests]
+    process = subprocess.Popen(
+        command, cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    try:
+        printed, _ = process.communicate(timeout=patience)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)  # the session that was started above, with whatever its tests have started
+        process.communicate()
+        return None, ""
+    return process.returncode, printed.decode(errors="replace")
+
+
+def first_note(notes: Path) -> str:
+    """The first test that failed."""
+    return notes.read_text(encoding="utf-8").partition("\n")[0] if notes.exists() else ""
+
+
+def try_fault(fault: Fault, base: Path) -> Outcome:
+    """Put one fault into a fresh copy, and run its tests."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="fault-", dir=base.parent) as folder:
+        copy, notes = Path(folder, "copy"), Path(folder, "failed.txt")
+        shutil.copytree(base, copy)
+        fault.put_into(copy)
+        code, printed = run_tests(copy, fault.tests, notes, PATIENCE)
+        caught_by = first_note(notes)
+    problem = problem_with_end(code, caught_by, printed)
+    return Outcome(fault, caught_by, problem, time.monotonic() - began)
+
+
+def problem_with_end(code: int | None, caught_by: str, printed: str) -> str:
+    """Why the end of pytest does not mean that a test has caught the fault; empty where it does."""
+    if code == SURVIVED:
+        return "it survives: every named test passes"
+    if code is None:
+        return f"its tests were not done within {PATIENCE:g} seconds"
+    if code == CAUGHT and caught_by:
+        return ""
+    return f"pytest ended with {code}: {' '.join(printed.split())[-300:]}"
+
+
+def without_faults(faults: Sequence[Fault], base: Path) -> list[str]:
+    """Run every named test on the source as it is: a test that fails anyway would catch everything."""
+    tests = sorted({test for fault in faults for test in fault.tests})
+    files = {test.partition("::")[0] for test in tests}
+    whole = files & set(tests)
+    tests = [test for test in tests if test in whole or test.partition("::")[0] not in whole]
+    piles = [pile for start in range(PROCESSES) if (pile := tests[start::PROCESSES])]
+    found = []
+    with ThreadPoolExecutor(PROCESSES) as workers:
+        ends = [
+            workers.submit(run_tests, base, pile, base.parent / f"failed-{number}.txt", PATIENCE * len(pile))
+            for number, pile in enumerate(piles)
+        ]
+        for number, end in enumerate(ends):
+            code, printed = end.result()
+            if code != SURVIVED:
+                failed = first_note(base.parent / f"failed-{number}.txt")
+                found.append(
+                    f"without any fault pytest ended with {code}: {failed or ' '.join(printed.split())[-300:]}"
+                )
+    return found
+
+
+# --- the report ----------------------------------------------------------------------------------------------------
+
+
+def source_hash(root: Path = ROOT) -> str:
+    """sha256 of the package's source, as `fedwinnow.package_hash` has it."""
+    digest = hashlib.sha256()
+    package = root / PACKAGE
+    for name, path in sorted((path.relative_to(package).as_posix(), path) for path in package.rglob("*.py")):
+        content = path.read_bytes().replace(b"\r\n", b"\n")
+        digest.update(f"{name}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def report_of(outcomes: Sequence[Outcome], seconds: float) -> str:
+    """The report as Markdown."""
+    caught = sum(not one.problem for one in outcomes)
+    lines = [
+        "# Seeded faults",
+        "",
+        "Written by `make faults` (`python tools/seed_faults.py`): every fault of `tools/faults.toml` was put into a",
+        "copy of the project by itself, and the tests that it names ran in a new process. They pass without a fault.",
+        "",
+        f"- package source: `{source_hash()}`",
+        f"- caught: {caught} of {len(outcomes)}",
+        f"- time: {seconds / 60:.1f} minutes on {PROCESSES} processes; seconds are of copying and testing one fault",
+        "",
+        "| fault | what it breaks | caught by | seconds |",
+        "|---|---|---|---:|",
+    ]
+    for one in outcomes:
+        by = f"`{one.caught_by.removeprefix('tests/')}`" if not one.problem else f"**{one.problem}**"
+        cells = (f"`{one.fault.name}`", one.fault.breaks, by)
+        lines.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} | {one.seconds:.1f} |")
+    return "\n".join(lines) + "\n"
+
+
+def in_words(seconds: float) -> str:
+    """A duration for people."""
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+
+
+# --- the command ---------------------------------------------------------------------------------------------------
+
+
+def try_all(faults: Sequence[Fault]) -> tuple[list[Outcome], list[str]]:
+    """Every fault on its own, two at a time; and what makes the outcomes worthless."""
+    with tempfile.TemporaryDirectory(prefix="fedwinnow-faults-") as folder:
+        base = make_base(Path(folder).resolve() / "base")
+        print("the named tests without a fault ...", flush=True)
+        if failing := without_faults(faults, base):
+            return [], failing
+        began, outcomes = time.monotonic(), {}
+        with ThreadPoolExecutor(PROCESSES) as workers:
+            running = [workers.submit(try_fault, fault, base) for fault in faults]
+            for done, future in enumerate(as_completed(running), start=1):
+                one = future.result()
+                outcomes[one.fault.name] = one
+                left = (time.monotonic() - began) / done * (len(faults) - done)
+                said = one.problem or f"caught by {one.caught_by}"
+                print(f"{done}/{len(faults)} ({in_words(left)} left) {one.fault.name}: {said}", flush=True)
+        return [outcomes[fault.name] for fault in faults], []
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command; 0 where every fault is caught."""
+    parser = argparse.ArgumentParser(description="Put faults into a copy of the project; a test must catch each.")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these faults; no report is written")
+    parser.add_argument("--list", action="store_true", help="list the faults, and say which have lost their place")
+    flags = parser.parse_args(words)
+    faults = read_faults()
+    if flags.only:
+        if strange := sorted(set(flags.only) - {fault.name for fault in faults}):
+            parser.error(f"there is no fault {strange[0]}; --list names all")
+        faults = [fault for fault in faults if fault.name in flags.only]
+    if flags.list:
+        for fault in faults:
+            print(f"{fault.name}: {fault.breaks} ({fault.file}; {', '.join(fault.tests)})")
+    wrong = problems(faults)
+    if flags.list or wrong:
+        for problem in wrong:
+            print(f"error: {problem}", file=sys.stderr)
+        return 1 if wrong else 0
+    began = time.monotonic()
+    outcomes, failing = try_all(faults)
+    if outcomes and not flags.only:
+        REPORT.write_text(report_of(outcomes, time.monotonic() - began), encoding="utf-8")
+    wrong = [*failing, *(f"{one.fault.name}: {one.problem}" for one in outcomes if one.problem)]
+    for problem in wrong:
+        print(f"error: {problem}", file=sys.stderr)
+    print(f"{len(outcomes) - len(wrong)} of {len(faults)} faults are caught" if outcomes else "no fault was tried")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
