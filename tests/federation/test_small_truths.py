@@ -93,3 +93,12 @@ def test_every_client_round_and_question_has_random_numbers_of_its_own(tmp_path)
     assert len(set(first)) == len(tasks)
     assert first == [drawn_by(task) for task in tasks]  # and the same again, whatever was drawn before
     assert not set(first) & {drawn_by(task, seed=1) for task in tasks}
+
+
+def test_clients_have_the_labels_that_they_were_given_and_not_the_true_ones(tmp_path):
+    player = ready(tmp_path, noise="constant:rate=0.5")
+    scene, host = player.stage.scene, player.federation.backend.host
+    for client in range(scene.clients):
+        given = host.client(Task(client, "train", 1, 0, {})).given.tolist()
+        assert given == scene.given[scene.holdings.of(client)].tolist()
+        assert given != scene.true[scene.holdings.of(client)].tolist()
