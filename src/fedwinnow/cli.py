@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import io
 import json
@@ -155,6 +154,8 @@ def dispatch(words: list[str]) -> int:
 
 def parse(command_class: type[Command], name: str, flags: list[str]) -> Command:
     """Flags into a command; a config file, where one is named, gives the defaults."""
+    import dataclasses
+
     import tyro
 
     from fedwinnow.config import keep_options, with_config

@@ -56,7 +56,7 @@ def test_arrays_come_back(array: np.ndarray[Any, Any], protocol: int) -> None:
     found = read_pickle(pickle.dumps(value, protocol=protocol), "here")
     for key in ("first", "again"):
         assert found[key].shape == array.shape
-        assert found[key].dtype == array.dtype
+        assert found[key].dtype == array.dtype.newbyteorder("=")  # as NumPy's own reader gives it
         assert (found[key] == array).all()
     assert found["scalar"] == 2.5
 
@@ -100,6 +100,50 @@ def test_calls_are_refused_and_not_made(protocol: int, tmp_path: Path, monkeypat
 def test_other_things_are_refused_by_name(value: Any, reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         read_pickle(pickle.dumps(value, protocol=4), "here")
+
+
+NDARRAY, ENCODE = b"cnumpy\nndarray\n", b"c_codecs\nencode\n"
+BYTES = b"cnumpy\ndtype\nU\x02u1\x85R"  # the element type u1
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b"c__builtin__\neval\n(S'1'\ntR.", r"__builtin__\.eval"),
+        (b"cbuiltins\ngetattr\n(NNtR.", r"builtins\.getattr"),
+        (b"cnumpy\nsave\n(S'x'\nNtR.", r"numpy\.save"),
+        (b"cnumpy\nndarray.tofile\n.", r"numpy\.ndarray\.tofile"),
+        (b"ccopyreg\n_reconstructor\n(NNNtR.", r"copyreg\._reconstructor"),
+        (NDARRAY + b")\x81.", "operation NEWOBJ"),
+        (b"(inumpy\nndarray\n.", "operation INST"),
+        (b"Pid\n.", "operation PERSID"),
+        (b"\x82\x01.", "operation EXT1"),
+        (NDARRAY + b"}U\x05buildNsb.", "changes what it calls"),
+        (BYTES + b"}U\x05dtypeNsb.", "a dict where"),
+        (NDARRAY + b")R(K\x01)" + BYTES + b"\x89K\x09tb.", "a int where"),
+        (b"Nr\xff\xff\xff\x7f.", "stores a value at place 2147483647"),
+        (b"Np2147483647\n.", "stores a value at place 2147483647"),
+        (b"})" + b"\x85" * 300_000 + b"Ns.", "more than 5000 tuples"),
+        (
+            ENCODE + b"q\x01U\x64" + b"a" * 100 + b"U\x06latin1\x86q\x02R" + b"h\x01h\x02R" * 20 + b".",
+            "again and again",
+        ),
+        (ENCODE + b"U\x01aU\x05utf-8\x86R.", "encodes bytes as utf-8"),
+        (b"cnumpy\ndtype\nU\x05u1,u1\x85R.", "not of numbers or texts"),
+    ],
+)
+def test_attacks_are_refused(raw: bytes, reason: str) -> None:
+    with pytest.raises(DataError, match=reason):
+        read_pickle(raw, "here")
+
+
+@pytest.mark.parametrize(
+    "shape", [b"J\xff\xff\xff\x7f\x85", b"K\x02K\x02\x86", b"J\xff\xff\xff\xffJ\xff\xff\xff\xff\x86"]
+)
+def test_a_shape_needs_its_bytes(shape: bytes) -> None:
+    state = b"(K\x01" + shape + BYTES + b"\x89C\x02abtb."
+    with pytest.raises(DataError, match="broken or cut short"):
+        read_pickle(NDARRAY + b")R" + state, "here")
 
 
 @given(cut=st.integers(0, 400), flip=st.integers(0, 400), byte=st.integers(0, 255))

@@ -166,9 +166,8 @@ def test_whatever_the_rule_of_merging_who_sends_too_little_is_named(tmp_path, mo
             yield answer
 
     monkeypatch.setattr(federation.backend, "exchange", forgetful)
-    with pytest.raises(
-        RunError, match=rf"client 1 \(client-1\), round \d, (stage '[\w -]+', )?\w+: its reply has no '{absent}'"
-    ):
+    named = rf"client 1 \(client-1\), round \d, (stage '[\w -]+', )?\w+: its reply has no '{absent}'"
+    with pytest.raises(RunError, match=named):
         [federation.play_round(number) for number in (1, 2)]
 
 

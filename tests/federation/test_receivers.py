@@ -184,7 +184,7 @@ def test_or_stops_with_the_name_of_the_site(tmp_path, monkeypatch):
     from fedwinnow.errors import RunError
 
     offline(monkeypatch, "expect", {1})
-    with pytest.raises(RunError, match=r"client 1 \(client-1\), round \d, expect: the site is not connected"):
+    with pytest.raises(RunError, match=r"client 1 \(client-1\), round \d, stage '\w+', expect: the site is not"):
         run(tmp_path, method="winnow", rounds=4)
 
 

@@ -19,6 +19,7 @@ from fedwinnow.metrics.detection import (
     relabelling,
     sample_detection,
     selection,
+    shared_ranks,
 )
 
 # --- samples ----------------------------------------------------------------------------------------------------------
@@ -49,6 +50,10 @@ def test_samples_by_hand():
 def test_undefined_figures_are_none(p_wrong, wrong, undefined):
     scores = sample_detection(p_wrong, wrong)
     assert {name for name, value in scores.items() if value is None} == undefined
+
+
+def test_equal_values_share_their_rank():
+    assert shared_ranks([3, 1, 3, 2]).tolist() == [3.5, 1, 3.5, 2]
 
 
 def test_calling_nothing_is_no_better_than_calling_wrongly():

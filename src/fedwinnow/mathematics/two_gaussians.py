@@ -32,7 +32,6 @@ class MixtureOptions(TypedDict, total=False):
     normalise: bool
     guard_bic: bool
     monotone: bool
-    clip_quantile: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,19 +46,16 @@ class TwoGaussians:
     weights: Tensor
     collapsed: Tensor  # true or false, one per mixture
     normalise: bool = False
-    clip_quantile: float | None = None
     monotone: bool = False
 
     @classmethod
-    def from_flat(
-        cls, flat: Tensor, *, normalise: bool = False, clip_quantile: float | None = None, monotone: bool = False
-    ) -> TwoGaussians:
+    def from_flat(cls, flat: Tensor, *, normalise: bool = False, monotone: bool = False) -> TwoGaussians:
         """From six numbers (or sites x 6), as they come out of `flat` or out of an average of several."""
         parameters = by_mean(exact(flat).reshape(*flat.shape[:-1], 3, 2))
         means, variances, weights = parameters.unbind(-2)
         # Written this way round because a gap that is no number collapses too.
         collapsed = ~(means[..., 1] - means[..., 0] >= SMALLEST_GAP)
-        return cls(means, variances, weights, collapsed, normalise, clip_quantile, monotone)
+        return cls(means, variances, weights, collapsed, normalise, monotone)
 
     @property
     def flat(self) -> Tensor:
@@ -83,7 +79,7 @@ class TwoGaussians:
         """
         if values.numel() == 0:
             return exact(values)
-        data, _, spread = prepared(values, lengths, self.normalise, self.clip_quantile)
+        data, _, spread = prepared(values, lengths, self.normalise)
         means = self.means.to(data.device)
         scores = log_densities(data, torch.stack([means, self.variances.to(means), self.weights.to(means)], -2))
         p_low = torch.sigmoid(scores[..., 0, :] - scores[..., 1, :])
@@ -113,17 +109,16 @@ def fit_many(
     normalise: bool = False,
     guard_bic: bool = False,
     monotone: bool = False,
-    clip_quantile: float | None = None,
 ) -> TwoGaussians:
     """Fit every row of `values` (sites x longest) by itself; row k has `lengths[k]` values, the rest is padding.
 
     `start` is one mixture for all rows or one per row; `tolerance` is on the mean log-likelihood. `normalise` maps
-    each row to 0..1, after everything above its `clip_quantile` has been cut down to it. `guard_bic` collapses a row
-    that one Gaussian explains better; `monotone` takes everything below the low mean for low.
+    each row to 0..1. `guard_bic` collapses a row that one Gaussian explains better; `monotone` takes everything below
+    the low mean for low.
     """
     if values.shape[-1] == 0:
         values, lengths = functional.pad(values, (0, 1)), torch.zeros(len(values), dtype=torch.int64)
-    data, present, spread = prepared(values, lengths, normalise, clip_quantile)
+    data, present, spread = prepared(values, lengths, normalise)
     limits = Limits(variance_floor, weight_floor)
     first = first_parameters(data, present, start, limits)
     parameters = by_mean(climb(data, present, first, limits, steps, tolerance))
@@ -136,7 +131,7 @@ def fit_many(
         sound &= 2 * count * (likelihood - single_likelihood) > (5 - 2) * count.double().log()
     parameters = torch.where(sound[:, None, None], parameters, single)
     means, variances, weights = parameters.unbind(-2)
-    return TwoGaussians(means, variances, weights, ~sound, normalise, clip_quantile, monotone)
+    return TwoGaussians(means, variances, weights, ~sound, normalise, monotone)
 
 
 @dataclass(frozen=True)
@@ -156,9 +151,7 @@ def exact(values: Tensor) -> Tensor:
     return values.to("cpu" if values.device.type == "mps" else values.device, torch.float64)
 
 
-def prepared(
-    values: Tensor, lengths: Tensor | None, normalise: bool, clip_quantile: float | None
-) -> tuple[Tensor, Tensor, Tensor]:
+def prepared(values: Tensor, lengths: Tensor | None, normalise: bool) -> tuple[Tensor, Tensor, Tensor]:
     """The values as they are fitted (0 in the padding), which of them are no padding, and the range of each row."""
     data = exact(values)
     present = torch.ones_like(data, dtype=torch.bool)
@@ -167,8 +160,6 @@ def prepared(
     finite = present & (data.abs() <= LARGEST)  # false for what is no number
     largest = torch.where(finite, data, -math.inf).amax(-1, keepdim=True)
     data = torch.where(finite, data, torch.where(largest.isfinite(), largest, 0.0))
-    if clip_quantile is not None:
-        data = torch.minimum(data, quantile(padded_last(data, present), present.sum(-1), clip_quantile).unsqueeze(-1))
     low = torch.where(present, data, math.inf).amin(-1, keepdim=True)
     spread = torch.where(present, data, -math.inf).amax(-1, keepdim=True) - low
     if normalise:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedwinnow.errors import DataError
-from fedwinnow.metrics.detection import pearson
+from fedwinnow.metrics.detection import pearson, shared_ranks
 from fedwinnow.study.recipes import Recipe, Scale
 from fedwinnow.study.run_records import Record, read_record
-from fedwinnow.study.statistics import Test, shared_ranks
+from fedwinnow.study.statistics import Test
 from fedwinnow.study.sweep_plan import Plan
 from fedwinnow.study.table import Table, TableColumn, Wanted, build
 from fedwinnow.study.table_layout import Layout, uneven_settings
