@@ -274,7 +274,14 @@ def test_what_a_site_says_is_printed_without_control_characters_and_not_at_lengt
 
 
 @pytest.mark.parametrize(
-    "facts", [{"error": EVIL}, {"memory": EVIL}, {"memory": "../../x"}, {"memory": "000004-1-0.safetensors"}]
+    "facts",
+    [
+        {"error": EVIL},
+        {"memory": EVIL},
+        {"memory": "../../x"},
+        {"memory": "000004-1-0.safetensors"},
+        {"memory": "../000003-1-0.safetensors"},
+    ],
 )
 def test_an_answer_that_cannot_be_used_is_a_short_error(facts: dict[str, Any]) -> None:
     answer = answer_of(3, to_records(facts, {"reply.weights": torch.ones(1)}, {}))

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 
 from by_hand import identity, one_client, one_server
 from fedwinnow.federation.client import clip_norm
 from fedwinnow.federation.host import Task
+from fedwinnow.federation.least_count import TooFew
+from fedwinnow.federation.method import Method
+from fedwinnow.federation.rounds import Faults
 from fedwinnow.methods.find import find_method
-from stages import ready, toy_data
+from stages import ready
 
 
 def test_a_gradient_is_shortened_and_never_lengthened():
@@ -75,7 +80,7 @@ def test_fedprox_adds_half_of_mu_times_the_squared_distance():
 
 
 def test_every_client_round_and_question_has_random_numbers_of_its_own(tmp_path):
-    host = ready(tmp_path, data=toy_data(), clients=4).federation.backend.host
+    host = ready(tmp_path).federation.backend.host
     tasks = [
         Task(client, ask, number, exchange, {})
         for client in range(4)
@@ -102,3 +107,34 @@ def test_clients_have_the_labels_that_they_were_given_and_not_the_true_ones(tmp_
         given = host.client(Task(client, "train", 1, 0, {})).given.tolist()
         assert given == scene.given[scene.holdings.of(client)].tolist()
         assert given != scene.true[scene.holdings.of(client)].tolist()
+
+
+def test_the_least_count_itself_is_enough_and_one_less_is_not():
+    client = dataclasses.replace(one_client(np.zeros((9, 2)), [0] * 5 + [1] * 4, classes=3), least_count=5)
+    client.enough(5)
+    with pytest.raises(TooFew):
+        client.enough(4)
+    assert client.few.tolist() == [False, True, False]  # five samples are enough, four are not, none need no hiding
+
+
+def test_what_a_client_remembers_it_finds_at_its_next_visit_and_a_failed_visit_leaves_no_trace(tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class Counting(Method):
+        """Every client counts its visits; client 1 fails in round 2."""
+
+        name: ClassVar[str] = "counting"
+
+        def train(self, client, got):
+            client.state["visits"] = client.state.get("visits", torch.zeros(1)) + 1
+            if (client.id, client.round) == (1, 2):
+                raise ValueError("not now")
+            return super().train(client, got)
+
+    federation = ready(tmp_path, Faults("drop"), method=Counting(), rounds=3).federation
+    for number in (1, 2, 3):
+        federation.play_round(number)
+    memory = federation.memory
+    assert [float(memory.read(memory.versions[client])["visits"]) for client in range(4)] == [3.0, 2.0, 3.0, 3.0]
+    assert sorted(path.name for path in memory.folder.iterdir() if path.name.startswith("000000")) == [
+        f"000000-{number}-0.safetensors" for number in (1, 2, 3)
+    ]
