@@ -54,7 +54,7 @@ def test_a_numeric_column_is_standardised_and_the_row_number_is_the_id(write):
 
 
 def test_a_column_is_divided_by_its_own_standard_deviation(write):
-    dataset = load(f"csv:path={write('age,weight,label\n1,10,a\n5,10,b\n1,40,a\n5,40,b\n')},label=label")
+    dataset = load_csv(write("age,weight,label\n1,10,a\n5,10,b\n1,40,a\n5,40,b\n"))
     # ages: mean 3, standard deviation 2; weights: mean 25, standard deviation 15
     assert rows(dataset) == [[-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0], [1.0, 1.0]]
 
