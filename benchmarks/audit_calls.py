@@ -19,7 +19,8 @@ import numpy as np
 
 from benchmarks.audits import SCENES, experiment, flags, keep, parsed, spread
 from benchmarks.results import machine
-from fedwinnow.auditing.audit import DEFAULT_JUDGE, DEFAULT_METHOD, DEFAULT_THRESHOLD, AuditSettings, ask_judge
+from fedwinnow.auditing.audit import DEFAULT_JUDGE, DEFAULT_THRESHOLD, AuditSettings, ask_judge
+from fedwinnow.auditing.audit_settings import DEFAULT_METHOD
 from fedwinnow.auditing.judging_models import Judged
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.experiment.play import Execution

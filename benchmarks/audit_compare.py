@@ -20,7 +20,8 @@ import torch
 
 from benchmarks.audits import MOMENTUM, NOISES, SCENES, experiment, flags, keep, parsed, spread
 from benchmarks.results import machine
-from fedwinnow.auditing.audit import DEFAULT_JUDGE, DEFAULT_METHOD
+from fedwinnow.auditing.audit import DEFAULT_JUDGE
+from fedwinnow.auditing.audit_settings import DEFAULT_METHOD
 from fedwinnow.auditing.judging_models import find_judge, prepare_audit, train_and_judge
 from fedwinnow.data.dataset import InputStep
 from fedwinnow.errors import missing_extra

@@ -36,7 +36,7 @@ class LastRow(Watcher):
 def player_of(experiment: Experiment, backend: str = "serial", *watchers: Watcher) -> Iterator[Player]:
     """A run that stands ready for its first round, in a folder that goes away."""
     with tempfile.TemporaryDirectory() as folder:
-        player = Player(prepare(experiment), RunFolder(Path(folder)), Execution(backend), watchers)
+        player = Player(prepare(experiment), RunFolder(Path(folder)), Execution(backend=backend), watchers)
         try:
             player.restore()
             yield player

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from fedwinnow.mathematics.noisy_clients import noisy_set, prepared
 from fedwinnow.methods.fednoro import FedNoRo
-from fedwinnow.options import filled
 
 WAYS = {
     "`preset=paper`": FedNoRo(),
@@ -45,9 +44,7 @@ def found(way: FedNoRo, seed: int, clients: int, classes: int) -> bool:
     """Whether one way finds exactly the noisy clients of one table."""
     table, present, noisy = drawn(seed, clients, classes)
     points = prepared(table, present, normalise=True)
-    split, _ = noisy_set(
-        points, filled(way.detect), seed=seed, covariance=way.covariance, measure=filled(way.noisy_mean)
-    )
+    split, _ = noisy_set(points, way.detect, seed=seed, covariance=way.covariance, measure=way.noisy_mean)
     return torch.equal(split, noisy)
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from fedwinnow import catalogue
+from fedwinnow.all_settings import Training
 from fedwinnow.data.dataset import InputStep, Resident
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.server import Server
-from fedwinnow.federation.training_settings import Training
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Optimizer
 from fedwinnow.models.make_model import make_model

@@ -13,17 +13,17 @@ from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.result import Result
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.federation.rounds import Faults, Federation
+from fedwinnow.federation.rounds import Federation
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.testing import toy_data
 
 TINY = {"clients": 4, "participation": 1.0, "rounds": 2, "epochs": 1, "batch_size": 8, "optimizer": "sgd:lr=0.1"}
 
 
-def ready(folder: Path, faults: Faults | None = None, **settings: Any) -> Player:
+def ready(folder: Path, execution: Execution | None = None, **settings: Any) -> Player:
     """A run before its first round; toy data unless told otherwise."""
     experiment = Experiment(**{"data": toy_data(), **TINY, **settings})
-    return Player(prepare(experiment), RunFolder(folder), Execution(faults=faults or Faults()), ())
+    return Player(prepare(experiment), RunFolder(folder), execution or Execution(), ())
 
 
 def run(folder: Path, **settings: Any) -> Result:

@@ -10,8 +10,8 @@ import pytest
 from fedwinnow.cli import parse
 from fedwinnow.commands.run import Run
 from fedwinnow.commands.scene import SceneMake, SceneShow
-from fedwinnow.config import read_config
 from fedwinnow.errors import DataError, UsageError
+from fedwinnow.flags import read_config
 
 WHOLE = """
 data = "digits:train=100"

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import fedwinnow
 from fedwinnow import catalogue
 from fedwinnow.cli import dispatch
 from fedwinnow.errors import FedwinnowWarning, UsageError
-from fedwinnow.federation.method import Verdict
-from fedwinnow.methods.find import find_method
+from fedwinnow.federation.method import Verdict, find_method
 from fedwinnow.old_names import MODULES, new_module, warn_of_old_name
 from fedwinnow.testing import toy_data
 
@@ -94,6 +94,45 @@ def test_a_third_partys_method_that_defines_judge(module: str, base: str, tmp_pa
     assert len([one for one in told if "is now" in str(one.message)]) == 1
     name = "fedavg" if base == "Method" else "fedgr"
     assert theirs == pytest.approx(1 - auroc(name, tmp_path / "ours"))
+
+
+OLD_TRAINING = """
+from fedwinnow.federation.method import Method
+
+
+class Mine(Method):
+    \"\"\"Makes every step twice.\"\"\"
+
+    name = "mine"
+
+    def train(self, client, got):
+        def twice(step, model):
+            def both():
+                step()
+                step()
+
+            return both
+
+        self.load(client, got)
+        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), {keyword}=twice)
+        return self.reply(client)
+"""
+
+
+def test_a_third_partys_method_that_wraps_the_step_by_the_old_name(tmp_path: Path) -> None:
+    def weights(keyword: str) -> dict[str, torch.Tensor]:
+        file = tmp_path / f"{keyword}.py"
+        file.write_text(OLD_TRAINING.format(keyword=keyword))
+        auroc(str(file), tmp_path / keyword)
+        return load_file(tmp_path / keyword / "state.safetensors")
+
+    with pytest.warns(FedwinnowWarning, match="around= of fit is now wrap_step=") as told:
+        old = weights("around")
+    assert len([one for one in told if "is now" in str(one.message)]) == 1
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".* is now ")
+        new = weights("wrap_step")
+    assert all(torch.equal(new[key], value) for key, value in old.items())
 
 
 def test_who_asks_a_method_by_the_old_name_gets_its_verdict() -> None:

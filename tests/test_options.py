@@ -159,6 +159,28 @@ def test_none_may_be_a_word_of_its_own():
     assert str(chosen) == "choosy:mode=none"
 
 
+@dataclass(frozen=True)
+class ByPreset(Part):
+    """A part with options that have their value from a preset."""
+
+    name: ClassVar[str] = "by_preset"
+    preset: Literal["paper", "code"] = option("paper", "A preset.")
+    steps: int = option(None, "By preset unless given.", at_least=1, presets={"paper": 10, "code": 50})
+    quick: bool = option(None, "By preset unless given.", presets={"paper": False, "code": True})
+
+
+def test_an_option_of_a_preset_has_its_value_where_none_is_given():
+    assert ByPreset(steps=None, quick=None) == ByPreset() == build("part", ByPreset, {"steps": None, "quick": None})
+    assert build("part", ByPreset, {"preset": "code"}).values() == {"preset": "code", "steps": 50, "quick": True}
+    assert str(ByPreset(preset="code", steps=10)) == "by_preset:preset=code,steps=10"
+
+
+@pytest.mark.parametrize(("text", "allowed"), [("steps=none", "a whole number"), ("quick=none", "true or false")])
+def test_none_is_no_value_of_an_option_of_a_preset(text, allowed):
+    with pytest.raises(UsageError, match=f"{text} was given; allowed: {allowed}"):
+        build("part", ByPreset, parse_spec(f"by_preset:{text}")[1])
+
+
 @pytest.mark.parametrize(("key", "value"), [("mode", "fats"), ("step", 2), ("count", 2.5), ("deep", "perhaps")])
 def test_a_part_made_in_python_is_checked_as_well(key, value):
     with pytest.raises(UsageError, match=f"sample: {key}"):

@@ -11,10 +11,10 @@ import pytest
 from fedwinnow import catalogue
 from fedwinnow.cli import main, parse
 from fedwinnow.commands.run import Run
-from fedwinnow.config import shipped
 from fedwinnow.errors import UsageError
+from fedwinnow.federation.method import find_method
 from fedwinnow.federation.server import participants
-from fedwinnow.methods.find import find_method
+from fedwinnow.flags import shipped
 from fedwinnow.steps.stages import rounds_of_passes
 
 NAMES = [

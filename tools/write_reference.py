@@ -5,19 +5,23 @@ The reference comes from signatures and docstrings, the exposure table from the 
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from fedwinnow import catalogue
 from fedwinnow.commands.methods import NEEDS
+from fedwinnow.experiment.run_settings import RunSettings, in_groups
+from fedwinnow.setting import allowed_values, settings_in, shown, types_of, union_members
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference.md"
 EXPOSURE = ROOT / "docs" / "exposure.md"
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
 MARKED = re.compile(r"(<!-- generated: exposure -->\n).*?(<!-- end -->)", re.DOTALL)
 
 # Chapters: a heading, a sentence, and what is described.
@@ -71,13 +75,39 @@ CHAPTERS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 def reference() -> str:
     """The whole page."""
-    pieces = ["# Reference\n\nWritten by `python tools/write_reference.py` from the docstrings.\n"]
+    pieces = ["# Reference\n\nWritten by `python tools/write_reference.py` from the docstrings and the settings.\n"]
     for heading, (sentence, places) in CHAPTERS.items():
         pieces.append(f"\n## {heading}\n\n{sentence}\n")
         for place in places:
             module, _, name = place.partition(":")
             pieces += [f"\n{piece}" for piece in described(module, name)]
+    pieces.append(
+        "\n## Settings\n\nEvery setting of a run is a flag of `fedwinnow run` (`--batch-size`), a key of a config "
+        "file, a keyword of `fedwinnow.run`\nand, where it may change the result, a line of the run folder's "
+        "config.toml. What is called none is None in Python.\n"
+    )
+    for heading, names in in_groups(RunSettings).items():
+        pieces.append(f"\n{heading}\n\n{settings_table(RunSettings, names)}")
     return "".join(pieces)
+
+
+def settings_table(declared: type[Any], names: Iterable[str]) -> str:
+    """One row per setting."""
+    rows = ["| setting | default | allowed | what for |\n", "| --- | --- | --- | --- |\n"]
+    for name in names:
+        one = settings_in(declared)[name]
+        default = "none" if one.default is None else f"`{shown(one.default)}`"
+        cells = (f"`{name}`", default, allowed(one, types_of(declared)[name]), one.metadata["help"])
+        rows.append(f"| {' | '.join(cells)} |\n".replace("<", "&lt;"))
+    return "".join(rows)
+
+
+def allowed(one: dataclasses.Field[Any], hint: Any) -> str:
+    """What a setting takes: its bounds or words, or else the kind of its value."""
+    members = union_members(hint)
+    words = [word for member in members if get_origin(member) is Literal for word in get_args(member)]
+    kinds = [KINDS[member] for member in members if member in KINDS]
+    return allowed_values(one) or ", ".join(f"`{word}`" for word in words) or "".join(kinds[-1:])
 
 
 def described(module: str, name: str) -> Iterator[str]:
@@ -86,12 +116,22 @@ def described(module: str, name: str) -> Iterator[str]:
     yield f"### {name}\n\n`{module}.{name}`\n"
     if not inspect.isclass(thing):
         yield f"```python\n{signature(name, thing)}\n```\n"
-        yield prose(thing)
+        yield prose(inspect.unwrap(thing))
+        if declared := getattr(thing, "declared", None):
+            of_run, mine = settings_in(RunSettings), settings_in(declared)
+            keys = inspect.signature(thing).parameters
+            own = [key for key in keys if key not in of_run or facts(mine[key]) != facts(of_run[key])]
+            yield f"Keywords that differ from the [settings of a run](#settings):\n\n{settings_table(declared, own)}"
         return
     yield prose(thing)
     rows = [row for key, value in vars(thing).items() if not key.startswith("_") and (row := member(key, value))]
     if rows:
         yield "| name | what for |\n| --- | --- |\n" + "".join(rows)
+
+
+def facts(one: dataclasses.Field[Any]) -> tuple[Any, str]:
+    """What a reader wants to know about a setting."""
+    return one.default, one.metadata["help"]
 
 
 def prose(thing: Any) -> str:
@@ -116,10 +156,11 @@ def signature(name: str, function: Any) -> str:
 
 
 def written(parameter: inspect.Parameter) -> str:
-    """A parameter as the source has it; its annotation is text already."""
+    """A parameter as the source has it."""
     star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-    default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
-    return f"{star}{parameter.name}: {parameter.annotation}{default}"
+    default = "" if parameter.default is parameter.empty else f" = {shown(parameter.default)}"
+    kind = parameter.annotation
+    return f"{star}{parameter.name}: {kind if isinstance(kind, str) else inspect.formatannotation(kind)}{default}"
 
 
 def member(key: str, value: Any) -> str:

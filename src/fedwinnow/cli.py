@@ -158,8 +158,7 @@ def parse(command_class: type[Command], name: str, flags: list[str]) -> Command:
 
     import tyro
 
-    from fedwinnow.config import keep_options, with_config
-    from fedwinnow.flags import check_flags, in_our_words, with_values
+    from fedwinnow.flags import check_flags, in_our_words, keep_options, with_config, with_values
 
     flags = new_flags(with_values(flags), {field.name for field in dataclasses.fields(command_class)})  # type: ignore[arg-type]
     default, flags = with_config(command_class, flags)

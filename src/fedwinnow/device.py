@@ -63,3 +63,13 @@ def keep_freed_memory() -> None:
         mallopt(MMAP_MAX, 0)
         mallopt(TRIM_THRESHOLD, 2**31 - 1)
         mallopt(TOP_PAD, 2**28)
+
+
+def peak_memory() -> float | None:
+    """The most memory this process, without workers, has held since it began, in MB; None where nobody says."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from functools import cache
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -84,13 +84,14 @@ def new_flags(words: list[str], known: Container[str]) -> list[str]:
     return found
 
 
-def new_keywords(given: dict[str, Any]) -> dict[str, Any]:
-    """The keywords of a call by today's names."""
+def new_keywords(given: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
+    """The keywords of a call by today's names, where the function knows the new one."""
     found = {}
     for name, value in given.items():
-        if name in SETTINGS:
-            warn_of_old_name(name, SETTINGS[name])
-        found[SETTINGS.get(name, name)] = value
+        new = SETTINGS.get(name, "")
+        if new in known:
+            warn_of_old_name(name, new)
+        found[new if new in known else name] = value
     return found
 
 

@@ -11,7 +11,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
@@ -21,7 +21,6 @@ from fedwinnow.errors import UsageError, unknown
 LARGEST = 2**63 - 1  # what an array can count
 WITHIN = re.compile(r"\w+:\w+=")  # how a part within a part begins
 DRIVE = re.compile(r"[A-Za-z]:[\\/]")  # how an absolute path of Windows begins; no key of an option does
-Value = TypeVar("Value")
 
 
 def option(
@@ -39,8 +38,9 @@ def option(
     """Declare one option of a part; `...` as the default makes it required.
 
     `symbol` is its letter in the paper, `source` says where the default comes from, the bounds are checked. Where the
-    published paper and its published code differ, the default is None and `presets` has the value of each. A text that
-    may be the name of a file or folder says so with `names_file`, as every Path does by its type.
+    published paper and its published code differ, the default is None and `presets` has the value of each: the field
+    never holds None, so it is declared with the type of these values. `names_file` marks a text that may name a file
+    or folder; a Path needs no mark.
     """
     metadata = {
         "sentence": sentence,
@@ -55,12 +55,6 @@ def option(
     if default is ...:
         return dataclasses.field(metadata=metadata, kw_only=True)
     return dataclasses.field(default=default, metadata=metadata, kw_only=True)
-
-
-def filled(value: Value | None) -> Value:
-    """The value of an option that a preset has filled, which the type of its field cannot say."""
-    assert value is not None
-    return value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,23 +114,28 @@ def file_options(part: type[Part]) -> frozenset[str]:
 
 def check_bounds(part: str, field: dataclasses.Field[Any], value: Any) -> None:
     """Refuse a number outside the bounds its option declares."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return
     meta = field.metadata
     words = [
         f"{text} {meta[key]:g}"
         for key, text in (("above", "above"), ("at_least", "at least"), ("at_most", "at most"))
         if meta.get(key) is not None
     ]
-    outside = (
-        value != value  # NaN; math.isnan would fail on a whole number beyond the range of a float
-        or (meta.get("at_least") is not None and value < meta["at_least"])
-        or (meta.get("at_most") is not None and value > meta["at_most"])
-        or (meta.get("above") is not None and value <= meta["above"])
-    )
-    if outside:
+    if outside(meta, value):
         allowed = " and ".join(words) if words else "a number"
         raise UsageError(f"{part}: {field.name}={value} was given; allowed: {allowed}. ({meta['sentence']})")
+
+
+def outside(bounds: Mapping[str, Any], value: Any) -> bool:
+    """Whether a number lies outside the bounds that were declared for it; what is no number has none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return (
+        value != value  # NaN; math.isnan would fail on a whole number beyond the range of a float
+        or (bounds.get("at_least") is not None and value < bounds["at_least"])
+        or (bounds.get("at_most") is not None and value > bounds["at_most"])
+        or (bounds.get("above") is not None and value <= bounds["above"])
+        or (bounds.get("below") is not None and value >= bounds["below"])
+    )
 
 
 def build(kind: str, part: type[AnyPart], values: dict[str, Any]) -> AnyPart:
@@ -147,6 +146,8 @@ def build(kind: str, part: type[AnyPart], values: dict[str, Any]) -> AnyPart:
     for key, raw in values.items():
         if key not in fields:
             raise unknown_option(kind, part.name, key, values, fields)
+        if raw is None and fields[key].metadata.get("presets"):
+            continue  # the value of the preset
         ready[key] = convert(f"{kind} '{part.name}': {key}", raw, hints[key])
     for key, field in fields.items():
         if key not in ready and field.default is dataclasses.MISSING:

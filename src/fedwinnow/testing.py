@@ -22,7 +22,7 @@ from fedwinnow.data.dataset import Dataset, Resident, Samples
 from fedwinnow.errors import RunError
 from fedwinnow.experiment.play import Watcher
 from fedwinnow.experiment.result import Result
-from fedwinnow.methods.find import find_method
+from fedwinnow.federation.method import find_method
 
 CHANGING = {"seconds", "evaluation_seconds", "memory_mb"}  # what no two runs share
 PLAYED: dict[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ def make_host(tmp_path):
     def make(**settings) -> Host:
         experiment = Experiment(**({"model": "mlp", "epochs": 1} | settings))
         stage = prepare(experiment)
-        setup = Setup(stage.experiment.model, experiment.training(), experiment.seed, 3)
+        setup = Setup(stage.experiment.model, replace(experiment.at_sites(), rounds=3))
         return Host(stage.sites, stage.judged, stage.parts, stage.method, setup, Memory(tmp_path / "clients"))
 
     return make

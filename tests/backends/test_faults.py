@@ -91,7 +91,7 @@ OnlyHere.__module__ = "a_module_of_nowhere"
 @pytest.mark.parametrize("model", [torch.nn.Flatten(), lambda classes: torch.nn.Flatten()])
 def test_models_that_have_no_name(model, make_host, crews):
     host = make_host()
-    host.setup = type(host.setup)(model, host.setup.training, 0, 3)
+    host.setup = type(host.setup)(model, host.setup.settings)
     with pytest.raises(UsageError, match=r"the model .*has no name.*--backend serial"):
         Processes(host, 1, crews[1])
 

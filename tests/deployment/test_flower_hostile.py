@@ -28,7 +28,7 @@ from fedwinnow.deployment.exposure_limit import Declined
 from fedwinnow.deployment.flower_backend import Letter, exchange
 from fedwinnow.deployment.flower_link import Link
 from fedwinnow.deployment.flower_records import from_records, to_records
-from fedwinnow.deployment.flower_visit import Away, JoinRefused, Visit, distrust, stay
+from fedwinnow.deployment.flower_visit import JoinRefused, Unreachable, Visit, answer_messages, certificate_problem
 from fedwinnow.deployment.keys import ServerFiles, SiteFiles, make_certificates
 from fedwinnow.deployment.real_sites import real_stage, task_data
 from fedwinnow.deployment.site import Site
@@ -149,7 +149,7 @@ def test_nobody_answers_in_the_name_of_another(link: Link, keys: Path, monkeypat
     rogue.enter()
     questions: list[Message] = []
 
-    def answered(site: Any, message: Message) -> Message:
+    def reply_of(site: Any, message: Message) -> Message:
         questions.append(message)
         forged = Message(to_records({"from": "rogue"}, {"reply.weights": torch.zeros(1)}, {}), reply_to=message)
         with pytest.raises(
@@ -158,7 +158,7 @@ def test_nobody_answers_in_the_name_of_another(link: Link, keys: Path, monkeypat
             rogue.push(forged, message.metadata.run_id, 0.0)
         return Message(to_records({"from": "honest"}, {}, {}), reply_to=message)
 
-    monkeypatch.setattr(flower_visit, "answered", answered)
+    monkeypatch.setattr(flower_visit, "reply_of", reply_of)
     letter = Letter(0, honest.node.node_id, to_records({"kind": "ask"}, {}, {}))
     replies = exchange(link.grid, [letter], 60.0)
     pulled = link.grid.pull_messages
@@ -195,9 +195,9 @@ def test_a_certificate_that_has_expired_is_called_so(tmp_path: Path, monkeypatch
 
 
 def test_every_reason_to_distrust_a_certificate_has_its_own_words() -> None:
-    assert "is not valid yet" in distrust("x:1", "certificate verify failed: certificate is not yet valid")
-    assert "is not signed" in distrust("x:1", "certificate verify failed: self-signed certificate in chain")
-    assert "not for this name" in distrust("x:1", "Hostname mismatch, certificate is not valid for 'x'")
+    assert "is not valid yet" in certificate_problem("x:1", "certificate verify failed: certificate is not yet valid")
+    assert "is not signed" in certificate_problem("x:1", "certificate verify failed: self-signed certificate in chain")
+    assert "not for this name" in certificate_problem("x:1", "Hostname mismatch, certificate is not valid for 'x'")
 
 
 @pytest.mark.parametrize("end", ["heard", "away"])
@@ -216,7 +216,7 @@ def test_a_site_that_refuses_stays_until_it_was_heard(tmp_path: Path, end: str) 
             message = script.pop(0)
             looks.append("message" if message else "nothing")
             if message and message["kind"] == "refused" and end == "away":
-                raise Away("gone")
+                raise Unreachable("gone")
             if message:
                 site.answer(message, {})
             return message is not None
@@ -228,5 +228,5 @@ def test_a_site_that_refuses_stays_until_it_was_heard(tmp_path: Path, end: str) 
             looks.append("left")
 
     with pytest.raises(Declined, match="sample_loss"):
-        stay(Slow(), site)  # type: ignore[arg-type]
+        answer_messages(Slow(), site)  # type: ignore[arg-type]
     assert looks == ["message", "nothing", "nothing", "message", "left"]

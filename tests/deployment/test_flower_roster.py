@@ -214,7 +214,7 @@ def test_a_key_that_is_that_of_no_site_takes_no_place(claims: Claims) -> None:
     claims[666] = {"site": "east", "samples": 5}
     roster.refresh()
     assert roster.places(("east",)) == {}
-    assert said == ["site 666 cannot take part: its key is that of no site"]
+    assert said == ["site 666 cannot take part: its key belongs to no site"]
 
 
 def test_once_a_simulation_has_begun_its_clients_stay_where_they_are(claims: Claims) -> None:

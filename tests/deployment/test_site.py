@@ -22,9 +22,9 @@ from fedwinnow.experiment.prepare import prepare, setup_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Host, Task
 from fedwinnow.federation.memory import Memory
+from fedwinnow.federation.method import find_method
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.methods.fedavg import FedAvg
-from fedwinnow.methods.find import find_method
 from fedwinnow.scene.scene import Scene
 from fedwinnow.version import __version__
 

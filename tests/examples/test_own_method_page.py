@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 import fedwinnow
 from fedwinnow.errors import UsageError
-from fedwinnow.methods.find import find_method
+from fedwinnow.federation.method import find_method
 from fedwinnow.testing import MethodTester, toy_data
 
 ROOT = Path(__file__).parents[2]

@@ -11,10 +11,9 @@ from torch.nn import functional
 
 from fedwinnow.data.dataset import Samples
 from fedwinnow.federation.host import Task
-from fedwinnow.federation.method import beta_draw
+from fedwinnow.federation.method import beta_draw, find_method
 from fedwinnow.mathematics.proximal import distance_to
 from fedwinnow.methods.fedprox import FedProx
-from fedwinnow.methods.find import find_method
 from fedwinnow.models.make_model import make_model
 from fedwinnow.randomness import stream_key
 from fedwinnow.testing import toy_data

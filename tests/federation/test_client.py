@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from by_hand import identity, one_client
+from fedwinnow.all_settings import Training
 from fedwinnow.data.dataset import InputStep, Resident
 from fedwinnow.federation import client as module
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.training_settings import Training
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Sgd
 from fedwinnow.mathematics.payload import is_finite

@@ -8,7 +8,7 @@ import pytest
 
 from fedwinnow.cli import main
 from fedwinnow.errors import RunError
-from fedwinnow.federation.rounds import Faults
+from fedwinnow.experiment.play import Execution
 from stages import equal, ready, run
 
 FAULTY = '''
@@ -97,7 +97,7 @@ def test_a_dropped_client_is_counted_and_the_run_goes_on(tmp_path, method, fault
 
 
 def test_a_dropped_client_leaves_no_trace_in_the_average_or_its_memory(tmp_path, method):
-    federation = ready(tmp_path, Faults("drop"), method=f"{method}:fault=raises").federation
+    federation = ready(tmp_path, Execution(on_client_error="drop"), method=f"{method}:fault=raises").federation
     federation.play_round(1)
     before = federation.memory.versions[1]
     federation.play_round(2)
@@ -126,7 +126,8 @@ def test_without_a_quorum_the_run_stops_and_the_failed_round_leaves_nothing(tmp_
 
 @pytest.mark.parametrize(("quorum", "holds"), [(0.75, True), (0.76, False), (0.0, True), (1.0, False)])
 def test_the_quorum_is_a_share_of_the_asked_clients(tmp_path, method, quorum, holds):
-    federation = ready(tmp_path, Faults("drop", quorum), method=f"{method}:fault=raises").federation
+    execution = Execution(on_client_error="drop", quorum=quorum)
+    federation = ready(tmp_path, execution, method=f"{method}:fault=raises").federation
     federation.play_round(1)
     if holds:
         assert federation.play_round(2).participants == [0, 2, 3]

@@ -20,18 +20,17 @@ from fedwinnow.backends.shared_memory import OpenedArrays, SharedArrays
 from fedwinnow.backends.worker_process import Worker
 from fedwinnow.commands.serve import Serve
 from fedwinnow.commands.sweep import Sweep
-from fedwinnow.config import read_config
 from fedwinnow.data.dataset import Dataset, Resident, Samples
 from fedwinnow.deployment.site_data import holding_of
 from fedwinnow.errors import FedwinnowWarning, RunError, UsageError
 from fedwinnow.experiment.prepare import prepare, setup_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Answer, Host, Task
-from fedwinnow.federation.least_count import TooFew, whole_passes
+from fedwinnow.federation.ledger import TooFew, whole_passes
 from fedwinnow.federation.memory import Memory
-from fedwinnow.federation.method import Method
+from fedwinnow.federation.method import Method, find_method
+from fedwinnow.flags import read_config
 from fedwinnow.methods.feddiv import FedDiv
-from fedwinnow.methods.find import find_method
 from fedwinnow.methods.winnow import TOLD, Confusions, Winnow
 from fedwinnow.scene.scene import Scene
 from fedwinnow.testing import toy_data
@@ -344,7 +343,7 @@ def test_other_processes_know_the_least_count(tmp_path):
     host, shared, opened = host_of(tmp_path, "winnow", small_data(), LEAST), SharedArrays(), OpenedArrays()
     try:
         twin = build_host(json.loads(json.dumps(describe_host(host, shared))), "cpu", opened)
-        assert twin.setup.least_count == LEAST
+        assert twin.setup.settings.least_count == LEAST
         assert twin.answer(Task(3, "train", 1, 0, host.model.payload())).absent
         worker = Worker(None)
         worker.host, worker.pack, worker.unpack = twin, lambda *_: {}, lambda _: host.model.payload()

@@ -12,11 +12,10 @@ import torch
 
 from by_hand import one_client
 from fedwinnow import catalogue
+from fedwinnow.experiment.play import Execution
 from fedwinnow.federation.host import Answer, Task
-from fedwinnow.federation.method import Method
-from fedwinnow.federation.rounds import Faults
+from fedwinnow.federation.method import Method, find_method
 from fedwinnow.methods.fedavg import FedAvg
-from fedwinnow.methods.find import find_method
 from stages import TINY, ready, run
 from wire import Wire
 
@@ -190,7 +189,7 @@ def test_or_stops_with_the_name_of_the_site(tmp_path, monkeypatch):
 
 def test_an_exchange_that_a_round_can_do_without_has_no_quorum(tmp_path, monkeypatch):
     offline(monkeypatch, "expect", {0, 1, 2})
-    player = ready(tmp_path, Faults("drop", quorum=0.9), method="winnow:warm_up=1", rounds=3)
+    player = ready(tmp_path, Execution(on_client_error="drop", quorum=0.9), method="winnow:warm_up=1", rounds=3)
     player.federation.method.start(player.server)
     player.federation.play_round(1)
     assert player.federation.play_round(2).dropped.keys() == {"client-0", "client-1", "client-2"}

@@ -12,10 +12,9 @@ import torch
 from by_hand import identity, one_client, one_server
 from fedwinnow.federation.client import clip_norm
 from fedwinnow.federation.host import Task
-from fedwinnow.federation.least_count import TooFew
-from fedwinnow.federation.method import Method
+from fedwinnow.federation.ledger import TooFew
+from fedwinnow.federation.method import Method, find_method
 from fedwinnow.federation.rounds import Faults
-from fedwinnow.methods.find import find_method
 from stages import ready
 
 

@@ -81,7 +81,7 @@ def test_the_servers_half_is_not_on_the_stack_of_a_clients_error(tmp_path: Path)
     problem = failing_run(ON_A_CLIENT, tmp_path)
     names = [frame.name for frame in traceback.extract_tb(problem.__traceback__)]
     assert names[-1] == "play_round"
-    assert not {"merge", "exchanges", "deliver", "converse"} & set(names)
+    assert not {"merge", "exchanges", "deliver", "ask_and_merge"} & set(names)
     assert "".join(traceback.format_exception(problem)).count("Traceback") == 2  # ours, and the client's in the message
 
 

@@ -13,9 +13,8 @@ import pytest
 from fedwinnow import catalogue
 from fedwinnow.cli import dispatch
 from fedwinnow.errors import UsageError
-from fedwinnow.federation.method import Method
+from fedwinnow.federation.method import Method, find_method
 from fedwinnow.mathematics.optimizers import Sgd
-from fedwinnow.methods.find import find_method
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_method.py"
 OWN = '''
@@ -120,7 +119,7 @@ def test_torch_stays_out() -> None:
 
 
 def test_installed_methods_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedwinnow.methods.find import method_in
+    from fedwinnow.federation.method import method_in
 
     trim = method_in(EXAMPLE)
     point = types.SimpleNamespace(name="theirs", value="their_package:Trim", load=lambda: trim)

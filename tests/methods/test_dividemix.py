@@ -117,7 +117,9 @@ def test_each_model_learns_by_the_division_of_the_other(monkeypatch):
     client, seen = site(), []
     monkeypatch.setattr(DivideMix, "p_clean", lambda self, client, model, name: model.weights[:1] * torch.ones(6))
     monkeypatch.setattr(
-        DivideMix, "learn", lambda self, client, model, other, w, around: seen.append((float(model.weights[0]), w[0]))
+        DivideMix,
+        "learn",
+        lambda self, client, model, other, w, wrap_step: seen.append((float(model.weights[0]), w[0])),
     )
     DivideMix().train(client, both())
     assert seen == [(1.0, 2.0), (2.0, 1.0)]
@@ -160,11 +162,11 @@ def test_the_weight_of_unlabelled_samples_grows_after_the_warm_up():
 
 
 def test_momentum_is_carried_from_epoch_to_epoch():
-    around, model, other = one_step_each(), linear(), linear()
+    wrap_step, model, other = one_step_each(), linear(), linear()
     first, second, third = (lambda: None for _ in range(3))
-    assert around(first, model) is first
-    assert around(second, other) is second
-    assert around(third, model) is first
+    assert wrap_step(first, model) is first
+    assert wrap_step(second, other) is second
+    assert wrap_step(third, model) is first
 
 
 def test_the_warm_up_and_its_penalty():

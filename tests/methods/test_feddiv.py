@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from by_hand import conversation, identity, one_client, one_server
+from fedwinnow.federation.method import find_method
 from fedwinnow.mathematics.two_gaussians import TwoGaussians
 from fedwinnow.methods.feddiv import MIDDLE, FedDiv
-from fedwinnow.methods.find import find_method
 from fedwinnow.steps.site_labels import sample_losses
 from fedwinnow.testing import MethodTester
 

@@ -20,6 +20,7 @@ from fedwinnow.api import run
 from fedwinnow.commands.progress import Bar, show_summary
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.memory import Memory
+from fedwinnow.federation.method import find_method
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.methods import fedes
@@ -32,7 +33,6 @@ from fedwinnow.methods.fedes import (
     signed_criticality,
     unpacked,
 )
-from fedwinnow.methods.find import find_method
 from fedwinnow.testing import MethodTester, toy_data
 
 BEFORE = [1.0, 2.0, 0.5]

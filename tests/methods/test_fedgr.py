@@ -13,18 +13,18 @@ import pytest
 import torch
 from torch import nn
 
+from fedwinnow.all_settings import Training
 from fedwinnow.api import run
 from fedwinnow.data.dataset import InputStep, Resident
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.memory import Memory
+from fedwinnow.federation.method import find_method
 from fedwinnow.federation.server import Server
-from fedwinnow.federation.training_settings import Training
 from fedwinnow.mathematics.distillation import divergence
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Sgd
 from fedwinnow.methods import fedgr
 from fedwinnow.methods.fedgr import CodeMovingAverage, FedGr, GlobalReviser, MovingAverage, Sieved
-from fedwinnow.methods.find import find_method
 from fedwinnow.testing import MethodTester, toy_data
 
 

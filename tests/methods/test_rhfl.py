@@ -14,8 +14,8 @@ from by_hand import conversation, identity, one_client, one_server
 from fedwinnow.errors import UsageError
 from fedwinnow.experiment.play import Watcher
 from fedwinnow.federation.host import Task
+from fedwinnow.federation.method import find_method
 from fedwinnow.federation.server_samples import ServerSamples
-from fedwinnow.methods.find import find_method
 from fedwinnow.methods.rhfl import others_answers
 from fedwinnow.metrics import task
 from fedwinnow.testing import MethodTester, comparable, toy_data

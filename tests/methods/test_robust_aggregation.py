@@ -11,7 +11,7 @@ from torch import nn
 
 from fedwinnow import catalogue
 from fedwinnow.errors import UsageError
-from fedwinnow.methods.find import find_method
+from fedwinnow.federation.method import find_method
 from fedwinnow.testing import MethodTester
 from stages import equal, played, run, weights
 

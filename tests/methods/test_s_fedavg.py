@@ -11,8 +11,8 @@ import torch
 
 from by_hand import identity, one_client, one_server
 from fedwinnow.errors import UsageError
+from fedwinnow.federation.method import find_method
 from fedwinnow.federation.server_samples import ServerSamples
-from fedwinnow.methods.find import find_method
 from fedwinnow.steps.contributions import shapley_values, worth
 from fedwinnow.testing import MethodTester, toy_data
 from stages import run

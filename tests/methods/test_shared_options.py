@@ -13,7 +13,7 @@ from fedwinnow.auditing.judging_models import find_judge, prepare_audit
 from fedwinnow.cli import dispatch
 from fedwinnow.errors import UsageError
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.methods.find import find_method
+from fedwinnow.federation.method import find_method
 from fedwinnow.options import option
 from fedwinnow.testing import toy_data
 

@@ -8,7 +8,7 @@ import pytest
 from fedwinnow import catalogue, run
 from fedwinnow.data.dataset import Dataset, Resident, Samples
 from fedwinnow.errors import UsageError
-from fedwinnow.methods.find import find_method
+from fedwinnow.federation.method import find_method
 
 NEEDS = {"trusted_data": {"trusted": 0.3}, "public_data": {"public": 0.3}}
 MIXING = {"mixup", "fedcorr", "feddiv", "dividemix"}

@@ -42,8 +42,8 @@ def stepped(optimizer: Sgd, factor: list[float], *, gradient: bool, steps: int =
     model = FlatModel(nn.Linear(2, 1, bias=False))
     model.weights.copy_(torch.tensor([1.0, 2.0]))
     share = torch.tensor(factor)
-    around = scaled_steps(lambda _: share, gradient=gradient)
-    step = around(optimizer.start(model.weights, model.gradient), model)
+    wrap_step = scaled_steps(lambda _: share, gradient=gradient)
+    step = wrap_step(optimizer.start(model.weights, model.gradient), model)
     for _ in range(steps):
         model.gradient.fill_(10.0)
         step()
@@ -81,8 +81,8 @@ def test_theorem_1_to_first_order(rho):
 
     def loss_after(lr: float, factor: torch.Tensor) -> float:
         model.weights.copy_(start)
-        around = scaled_steps(lambda _: factor, gradient=False)
-        around(Sgd(lr=lr, momentum=0.0).start(model.weights, model.gradient), model)()
+        wrap_step = scaled_steps(lambda _: factor, gradient=False)
+        wrap_step(Sgd(lr=lr, momentum=0.0).start(model.weights, model.gradient), model)()
         weight, bias = model.weights.double().split([15, 3])
         return float(nn.functional.cross_entropy(x.double() @ weight.view(3, 5).T + bias, y))
 

@@ -7,12 +7,12 @@ import torch
 
 from fedwinnow.errors import RunError
 from fedwinnow.mathematics.payload import Received
-from fedwinnow.steps.stages import noted
+from fedwinnow.steps.stages import watch_replies
 
 
 def test_news_grow_as_replies_are_taken_and_hold_only_what_was_asked_for():
     replies = [(3, {"weights": torch.zeros(2), "rate": torch.ones(1)}), (1, {"weights": torch.zeros(2)})]
-    passing, news = noted(iter(replies), maybe=("rate", "size"))
+    passing, news = watch_replies(iter(replies), maybe=("rate", "size"))
     assert news == {}
     assert next(passing)[0] == 3
     assert news == {3: {"rate": torch.ones(1)}}
@@ -26,4 +26,4 @@ def test_who_leaves_out_what_is_needed_is_named():
     with pytest.raises(
         RunError, match=r"client 3 \(clinic\), round 2, train: its reply has no 'rate', .* \['weights'\]"
     ):
-        next(noted(iter([(3, reply)]), "rate")[0])
+        next(watch_replies(iter([(3, reply)]), "rate")[0])

@@ -12,8 +12,8 @@ import pytest
 from fedwinnow import catalogue
 from fedwinnow.cli import parse
 from fedwinnow.commands.run import Run
-from fedwinnow.config import shipped
-from fedwinnow.methods.find import find_method
+from fedwinnow.federation.method import find_method
+from fedwinnow.flags import shipped
 from fedwinnow.options import parse_spec
 from fedwinnow.scene.noise import RateNoise, make_noise
 from fedwinnow.study.recipes import PAPERS, Recipe, Setting, recipes

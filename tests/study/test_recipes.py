@@ -12,7 +12,7 @@ from fedwinnow import catalogue
 from fedwinnow.cli import main
 from fedwinnow.errors import UsageError
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.methods.find import find_method
+from fedwinnow.federation.method import find_method
 from fedwinnow.study.plan_cost import estimated_hours, samples_trained
 from fedwinnow.study.recipes import FIGURES, FOLDER, Setting, find_recipe, recipes
 

@@ -23,9 +23,6 @@ from fedwinnow.experiment.settings import Experiment
 from fedwinnow.files import FORMAT, write_text
 from fedwinnow.metrics.detection import relabelling, sample_detection
 
-# Models that have seen all labels know rare and hard samples; models that have left out what looks wrong do not believe
-# errors with a system. Half of the rounds each, and they judge together.
-DEFAULT_METHOD = "winnow:warm_up=0.5"
 DEFAULT_JUDGE = "mean"
 # Chosen on planted scenes (results/audit.md): from 0.5 on there is up to three times as much to look at as is wrong,
 # and from 0.9 on most errors with a system are missed.

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwinnow.auditing.audit import DEFAULT_METHOD, AuditOutcome, AuditSettings, perform
-from fedwinnow.auditing.audit_request import choices_of, settings_for, settings_of_run
+from fedwinnow.auditing.audit import AuditOutcome, AuditSettings, perform
+from fedwinnow.auditing.audit_request import choices_of, settings_asked, settings_of_run
+from fedwinnow.auditing.audit_settings import AuditAsked
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.schema import encode_rows, fit
 from fedwinnow.data.table_reading import TextTable, as_texts
 from fedwinnow.errors import UsageError
-from fedwinnow.experiment.identity import redo_of
 from fedwinnow.experiment.play import Execution
-from fedwinnow.experiment.settings import Settings
-from fedwinnow.old_names import new_keywords
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.setting import keywords_of, setting, settings_in, taken
 
 if TYPE_CHECKING:
     import pandas
 
-TRAINING = {
-    "method": DEFAULT_METHOD,
-    "rounds": 20,
-    "epochs": 5,
-    "participation": 1.0,
-    "optimizer": "sgd:lr=0.03,momentum=0.9",
-}
+Of = ParamSpec("Of")
+OfFrame = ParamSpec("OfFrame")
 
 
 class PandasFrame(Protocol):
@@ -43,21 +41,40 @@ class PandasFrame(Protocol):
     def index(self) -> Any: ...
 
 
-class AuditOptions(Settings, total=False):
-    """The keywords of `audit`, so that editors and type checkers know them."""
+@dataclass(frozen=True)
+class AuditedSamples:
+    """What is audited, where it is not named by `data`."""
 
-    sites: Any
-    ids: Any
-    site: str | None
-    run: str | Path | None
-    judge: str | None
-    threshold: float | None
-    expected_false_alarms: float | None
-    self_test: bool | None
-    out: str | Path | None
-    redo: bool | Literal["all", "stale"]
-    backend: str
-    device: str | None
+    x: Any = setting(
+        None, "The samples: an array, or a pandas frame whose label and site columns are named by `labels` and `sites`."
+    )
+
+
+@dataclass(frozen=True)
+class FrameKeywords(AuditAsked):
+    """The settings of an audit as a program gives them, without the samples."""
+
+    labels: Any = setting(None, "The given labels: one per sample, or the name of a column of the frame.")
+    _: KW_ONLY
+    sites: Any = setting(None, "The site of each sample: one per sample, or the name of a column of the frame.")
+    ids: Any = setting(None, "A name of each sample: one per sample, or the name of a column of the frame.")
+    run: str | Path | None = setting(None, "The folder of a finished run whose model judges, instead of training.")
+    self_test: bool | None = setting(None, "Withdrawn, without effect: there is no self-test any more.")
+
+
+@dataclass(frozen=True)
+class AuditKeywords(FrameKeywords, AuditedSamples):
+    """All that a program may give."""
+
+
+class AuditFunction(Protocol[Of, OfFrame]):
+    """A frame in gives a frame out; anything else gives an `AuditResult`."""
+
+    @overload
+    def __call__(self, x: PandasFrame, *values: OfFrame.args, **keywords: OfFrame.kwargs) -> pandas.DataFrame: ...
+
+    @overload
+    def __call__(self, *values: Of.args, **keywords: Of.kwargs) -> AuditResult: ...
 
 
 class AuditResult:
@@ -114,60 +131,49 @@ class AuditResult:
         return pandas.DataFrame(self.columns, index=self._index)
 
 
-@overload
-def audit(x: PandasFrame, labels: Any = None, **options: Unpack[AuditOptions]) -> pandas.DataFrame: ...
+TRAINING = tuple(settings_in(Experiment))
+GROUPS = {
+    "What is audited, and how:": tuple(
+        name for name in inspect.signature(AuditKeywords).parameters if name not in TRAINING
+    ),
+    "How the judging models are trained:": TRAINING,
+}
 
 
-@overload
-def audit(x: Any = None, labels: Any = None, **options: Unpack[AuditOptions]) -> AuditResult: ...
+def frame_in_frame_out(
+    declared: Callable[Of, Any], of_frame: Callable[OfFrame, Any]
+) -> Callable[[Callable[Of, AuditResult | pandas.DataFrame]], AuditFunction[Of, OfFrame]]:
+    """Tell type checkers what the function gives back for what."""
+    return lambda function: cast("AuditFunction[Of, OfFrame]", function)
 
 
-def audit(
-    x: Any = None,
-    labels: Any = None,
-    *,
-    sites: Any = None,
-    ids: Any = None,
-    data: Any = None,
-    site: str | None = None,
-    clients: int | None = None,
-    run: str | Path | None = None,
-    judge: str | None = None,
-    threshold: float | None = None,
-    expected_false_alarms: float | None = None,
-    self_test: bool | None = None,
-    out: str | Path | None = None,
-    redo: bool | Literal["all", "stale"] = False,
-    backend: str = "serial",
-    device: str | None = None,
-    **settings: Any,
-) -> AuditResult | pandas.DataFrame:
+@frame_in_frame_out(AuditKeywords, FrameKeywords)
+@keywords_of(AuditKeywords, GROUPS)
+def audit(asked: AuditKeywords, given: Mapping[str, Any]) -> AuditResult | pandas.DataFrame:
     """Find labels worth a look: of `x` and `labels` with `sites`, of files named by `data`, or by the model of a `run`.
 
     `x` may be an array, or a pandas frame whose label and site columns are named by `labels` and `sites`; a frame in
-    gives a frame out. `settings` are those of training: method, model, rounds, epochs, seed and the rest. Without
-    `out` nothing is left on disk; with it an interrupted audit goes on, unless `redo` starts it anew.
-    `expected_false_alarms` and `self_test` are withdrawn.
+    gives a frame out. Without `out` nothing is left on disk; with it an interrupted audit goes on, unless `redo` starts
+    it anew. `expected_false_alarms` and `self_test` are withdrawn.
     """
-    settings = new_keywords(settings)
-    judge = settings.pop("judge", judge)
-    choices = choices_of(threshold, expected_false_alarms, self_test)
-    execution = Execution(backend, device, redo=redo_of(redo))
-    if run is not None:
-        given = {"x": x, "data": data, "site": site, "clients": clients, **settings}
-        if beside := [name for name, value in given.items() if value is not None]:
+    choices = choices_of(asked.threshold, asked.expected_false_alarms, asked.self_test)
+    execution = taken(Execution, asked)
+    if asked.run is not None:
+        trained = ("x", "site", *TRAINING)
+        if beside := [name for name in trained if given.get(name) is not None]:
             raise UsageError(f"{beside[0]}= was given with run=, whose model is trained already; leave it out.")
-        return carried_out(settings_of_run(Path(run), judge, choices), out, execution)
-    if sites is not None and clients is not None:
+        return carried_out(settings_of_run(Path(asked.run), asked.judge, choices), asked.out, execution)
+    if asked.sites is not None and asked.clients is not None:
         raise UsageError("sites= and clients= exclude each other: you say who holds what, or chance does.")
-    frame = from_frame(x, labels, sites, ids) if is_frame(x) else None
-    if x is not None:
-        data = from_arrays(x, labels, sites=sites, ids=ids) if frame is None else frame[0]
+    data, about = asked.data, None
+    if is_frame(asked.x):
+        data, *about = from_frame(asked.x, asked.labels, asked.sites, asked.ids)
+    elif asked.x is not None:
+        data = from_arrays(asked.x, asked.labels, sites=asked.sites, ids=asked.ids)
     if data is None:
         raise UsageError("nothing to audit was given; allowed: x and labels, data=, or run=.")
-    values = {**TRAINING, **settings}
-    made = settings_for(data, site=site, clients=clients, judge=judge, choices=choices, **values)
-    return carried_out(made, out, execution) if frame is None else carried_out(made, out, execution, *frame[1:]).frame()
+    made = settings_asked(asked, data, choices)
+    return carried_out(made, asked.out, execution, *about).frame() if about else carried_out(made, asked.out, execution)
 
 
 def carried_out(

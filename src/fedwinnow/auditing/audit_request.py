@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from fedwinnow.auditing.audit import DEFAULT_JUDGE, AuditSettings, without_test_part
+from fedwinnow.auditing.audit_settings import AuditAsked
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load, understood
 from fedwinnow.data.source import Source
 from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
 from fedwinnow.experiment.run_folder import RunFolder
-from fedwinnow.experiment.settings import Experiment, Settings, experiment_of
+from fedwinnow.experiment.settings import Experiment, experiment_of
 from fedwinnow.options import parse_spec
+from fedwinnow.setting import settings_in
 
 RUN_JUDGE = "final:prior=false"  # a run that was not made for an audit has kept nothing but its model
 
@@ -69,8 +71,23 @@ def settings_for(
     if partition is None or clients is None:
         partition = partition_of(dataset, clients, partition)
     settings = {"data": dataset, "clients": clients or 1, "partition": partition, **others}
-    experiment = experiment_of(cast(Settings, settings))
+    experiment = experiment_of(settings)
     return AuditSettings(without_test_part(experiment), judge or DEFAULT_JUDGE, **(choices or {}))
+
+
+def settings_asked(asked: AuditAsked, data: Any, choices: dict[str, Any]) -> AuditSettings:
+    """The settings of an audit that trains by itself, of this data."""
+    who = ("data", "clients", "partition")
+    training = {name: getattr(asked, name) for name in settings_in(Experiment) if name not in who}
+    return settings_for(
+        data,
+        site=asked.site,
+        clients=asked.clients,
+        partition=asked.partition,
+        judge=asked.judge,
+        choices=choices,
+        **training,
+    )
 
 
 def load_data(data: str | Path | dict[str, Any] | Source) -> Dataset:

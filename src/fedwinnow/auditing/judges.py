@@ -15,8 +15,7 @@ from torch import Tensor
 
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.judge import Judge
-from fedwinnow.federation.method import Method
-from fedwinnow.federation.verdict_check import verdict_of
+from fedwinnow.federation.method import Method, verdict_of
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.options import option
 

@@ -19,9 +19,8 @@ from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import KEPT
 from fedwinnow.federation.judge import Judge
-from fedwinnow.federation.method import Method
+from fedwinnow.federation.method import Method, find_method
 from fedwinnow.mathematics.payload import Payload
-from fedwinnow.methods.find import find_method
 from fedwinnow.randomness import Floats, Integers, permutation
 from fedwinnow.scene.scene import Scene
 

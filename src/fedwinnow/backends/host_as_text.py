@@ -1,7 +1,7 @@
-"""The set-up of a host as text: what one process must tell another so that both have the same host.
+"""A host described as JSON, so that another process can build the same host.
 
-Nothing is pickled. Arrays are named by where they lie in shared memory or in a file, methods and models by where they
-can be imported from. What sites and parts hold is all there is in it; the truth is not.
+Nothing is pickled. Arrays are named by their place in shared memory or in a file, methods and models by the module or
+file they are imported from. The true labels are not in it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fedwinnow.all_settings import SiteSettings
 from fedwinnow.backends.shared_memory import OpenedArrays, SharedArrays
 from fedwinnow.data.dataset import Features, Resident
 from fedwinnow.data.images import ImageFrame, LazyImages
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.host import Host, Setup, Sites
 from fedwinnow.federation.memory import Memory
-from fedwinnow.federation.training_settings import Training
-from fedwinnow.methods.find import OWN_METHOD, method_in
+from fedwinnow.federation.method import OWN_METHOD, method_in
 from fedwinnow.models.make_model import ModelSpec
 from fedwinnow.models.model import Shape
 from fedwinnow.options import Part, build
@@ -36,12 +36,8 @@ def describe_host(host: Host, arrays: SharedArrays) -> dict[str, Any]:
         "parts": {name: describe_features(features, arrays) for name, features in host.parts.items()},
         "method": describe_part("method", host.method),
         "models": [describe_model(model) for model in (host.setup.model, *host.setup.other_models)],
-        "training": dataclasses.asdict(host.setup.training),
-        "seed": host.setup.seed,
-        "rounds": host.setup.rounds,
-        "memorisation_every": host.setup.memorisation_every,
+        "settings": dataclasses.asdict(host.setup.settings),
         "judge": str(host.setup.judge),
-        "least_count": host.setup.least_count,
         "memory": str(host.memory.folder.resolve()),
     }
 
@@ -72,13 +68,13 @@ def describe_features(features: Features, arrays: SharedArrays) -> dict[str, Any
 
 
 def describe_part(kind: str, part: Part) -> dict[str, Any]:
-    """Where the class of a part comes from, and the values of its options."""
+    """The module or file of a part's class, and the values of its options."""
     values = {key: str(value) if isinstance(value, Path) else value for key, value in part.values().items()}
     return {**whereabouts(kind, type(part)), "values": values}
 
 
 def describe_model(model: ModelSpec) -> Any:
-    """A text or a table as it is; anything else by where it can be imported from."""
+    """A text or a table as it is; anything else by the module it is imported from."""
     if model is None or isinstance(model, str | dict):
         return {"spec": model}
     return describe_part("model", model) if isinstance(model, Part) else whereabouts("model", model)
@@ -92,8 +88,8 @@ def whereabouts(kind: str, thing: Any) -> dict[str, str]:
         return {"file": str(module.__file__)}
     if name is None or "<" in name or home == "__main__" or module is None:
         raise UsageError(
-            f"--backend processes: the {kind} {name or type(thing).__name__} has no name by which another process "
-            f"could find it. Put it into a file and give the file's path, or use --backend serial."
+            f"--backend processes: the {kind} {name or type(thing).__name__} cannot be found by another "
+            f"process. Put it into a file and give the file's path, or use --backend serial."
         )
     return {"module": home, "name": name}
 
@@ -102,20 +98,9 @@ def whereabouts(kind: str, thing: Any) -> dict[str, str]:
 
 
 def build_host(described: dict[str, Any], device: str, arrays: OpenedArrays) -> Host:
-    """The host that was described; its samples lie in the opened arrays."""
-    training = Training(**described["training"])
+    """The host of a description; its samples are in the opened arrays."""
     first, *further = map(build_model, described["models"])
-    setup = Setup(
-        first,
-        training,
-        described["seed"],
-        described["rounds"],
-        device,
-        described["memorisation_every"],
-        described["judge"],
-        tuple(further),
-        described["least_count"],
-    )
+    setup = Setup(first, SiteSettings(**described["settings"]), device, described["judge"], tuple(further))
     method = described["method"]
     return Host(
         build_sites(described["sites"], arrays),
@@ -156,7 +141,7 @@ def build_model(described: dict[str, Any]) -> ModelSpec:
 
 
 def found(kind: str, described: dict[str, Any]) -> Any:
-    """The class or function at its whereabouts."""
+    """The class or function of a description."""
     if "file" in described:
         return method_in(Path(described["file"]))
     thing: Any

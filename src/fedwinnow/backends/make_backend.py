@@ -1,4 +1,4 @@
-"""From what a user wrote to a backend."""
+"""Make the backend that --backend names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients in several processes at once: the same answers as one after the other, bit for bit, in less time."""
+"""The backend that runs clients in several processes at once, with the same answers as `serial`, bit for bit."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fedwinnow.federation.client import scoring_batch
 from fedwinnow.federation.host import Answer, Host, Task
 from fedwinnow.mathematics.payload import Payload, size_in_bytes
 
-AHEAD = 2  # questions under way per worker: the next one is ready when a worker ends the one before
-STRETCHES = 4  # per worker, when the test part is shared out: more even, hardly more messages
+AHEAD = 2  # open questions per worker, so that the next one is ready when a worker ends the one before
+STRETCHES = 4  # pieces of the test part per worker: the load is more even, with few more messages
 
 
 @dataclass
 class Question:
-    """Something for a worker to do, ready to be sent."""
+    """A question to a worker, ready to be sent."""
 
     do: str
     arguments: dict[str, Any]
@@ -39,7 +39,7 @@ class Question:
 class Processes:
     """Runs clients in worker processes.
 
-    A crew may be lent by somebody who plays several runs; then it is theirs to close.
+    A caller that plays several runs can pass its own crew of workers, and then closes it itself.
     """
 
     def __init__(self, host: Host, workers: int, crew: WorkerPool | None = None) -> None:
@@ -53,7 +53,7 @@ class Processes:
             if crew is None:
                 crew = self.own_crew = WorkerPool(workers)
             self.crew = crew
-            # One thread per worker waits for it, so that the next question goes out while this thread merges.
+            # One thread per worker waits for its answer, so that the next question is sent while this thread merges.
             self.senders = ThreadPoolExecutor(len(crew), "worker")
             places = [device_of(host.setup.device, worker) for worker in range(len(crew))]
             crew.ask_everybody("prepare", [{"host": described, "device": place} for place in places])
@@ -63,7 +63,7 @@ class Processes:
         self.end = weakref.finalize(self, end, self.own_crew, self.senders, self.arrays, self.arenas)
 
     def exchange(self, tasks: Iterable[Task]) -> Iterator[Answer]:
-        """Answers in the order of the tasks, whoever is ready first; at most `AHEAD` tasks per worker are open."""
+        """Answers in the order of the tasks; at most `AHEAD` tasks per worker are open."""
         shared = Shared(self.arenas)
         try:
             for question, reply in self.in_order(self.question(task, shared) for task in tasks):
@@ -72,7 +72,7 @@ class Processes:
             shared.close()
 
     def score(self, part: str, weights: Payload, count: int) -> Tensor:
-        """Logits of a part, each worker a stretch of it; the batches are those of one process."""
+        """Logits of a part, of which each worker scores some pieces; the batches are the same as in one process."""
         batch = scoring_batch(self.host.model)
         batches = -(-count // batch)
         length = batch * max(1, -(-batches // (STRETCHES * len(self.crew))))
@@ -90,13 +90,13 @@ class Processes:
         return torch.cat(found) if found else torch.zeros((0, self.host.sites.shape.classes))
 
     def close(self) -> None:
-        """End the workers and remove all shared memory; more than once is harmless."""
+        """End the workers and remove all shared memory; can be called again."""
         end(self.own_crew, self.senders, self.arrays, self.arenas)
 
     # --- questions and answers -------------------------------------------------------------------------------------
 
     def in_order(self, questions: Iterator[Question]) -> Iterator[tuple[Question, dict[str, Any]]]:
-        """Every question with its answer, in order; questions are made only when there is room for them."""
+        """Every question with its answer, in order; a question is made only when there is room for it."""
         assert self.senders is not None
         open_: deque[tuple[Question, Future[dict[str, Any]]]] = deque()
         try:
@@ -110,12 +110,12 @@ class Processes:
                 self.done_with(open_.popleft()[0])
         finally:
             for question, future in open_:
-                # Left behind by an error: its arenas are free again when its worker no longer writes to them.
+                # Left by an error: its arenas are free again when its worker has ended with them.
                 future.cancel()
                 future.add_done_callback(partial(self.done_with, question))
 
     def ask(self, question: Question) -> dict[str, Any]:
-        """Send a question, in a thread of its own, and wait for the answer."""
+        """Send a question and wait for the answer; runs in a sender thread."""
 
         def room(size: int) -> list[Any]:
             question.answer.grow(size)
@@ -139,13 +139,13 @@ class Processes:
         return Question("answer", arguments, who, answer, mine, task)
 
     def stretch(self, part: str, payload: list[Any], start: int, stop: int) -> Question:
-        """Some samples of a part to be scored."""
+        """The question to score some samples of a part."""
         answer = self.arenas.take(4 * self.host.sites.shape.classes * (stop - start))
         arguments = {"part": part, "start": start, "stop": stop, "payload": payload, "arena": answer.address}
         return Question("score", arguments, f"scoring the {part} part", answer)
 
     def answer_of(self, question: Question, reply: dict[str, Any]) -> Answer:
-        """The answer to a task, with tensors of its own."""
+        """The answer to a task, with copies of the tensors in the arena."""
         assert question.task is not None
         tensors = read(question.answer.buffer, reply.pop("entries"))
         return Answer(
@@ -156,12 +156,12 @@ class Processes:
         )
 
     def done_with(self, question: Question, _: object = None) -> None:
-        """Nobody reads the question or its answer any more."""
+        """Free the arenas of a question whose answer has been read."""
         self.arenas.give_back([question.answer, *question.mine])
 
 
 class Shared:
-    """The tensors of one exchange that several clients are sent: they are written once."""
+    """The tensors of one exchange that go to several clients; each is written once."""
 
     def __init__(self, arenas: Arenas) -> None:
         self.arenas = arenas
@@ -172,9 +172,9 @@ class Shared:
         self.seen: weakref.WeakValueDictionary[tuple[int, int], Tensor] = weakref.WeakValueDictionary()
 
     def split(self, payload: Payload) -> tuple[list[Any], list[Arena]]:
-        """Where each tensor lies, and the arena of those that this client alone is sent.
+        """The address of each tensor, and the arena of those that go to this client only.
 
-        What the first client is sent, and what is sent a second time, is taken to be for everybody.
+        The tensors of the first client, and those that are sent a second time, count as going to everybody.
         """
         own = {key: value for key, value in payload.items() if not self.for_everybody(value)}
         self.first = False
@@ -188,18 +188,18 @@ class Shared:
         return [where.get(key) or self.parcel(key, value) for key, value in payload.items()], mine
 
     def for_everybody(self, value: Tensor) -> bool:
-        """Whether this very tensor, unchanged, is not for one client alone; from now on it counts as sent."""
+        """Whether this tensor, unchanged, goes to several clients; from now on it counts as sent once."""
         key = identity(value)
         known = self.first or key in self.written or self.seen.get(key) is value
         self.seen[key] = value
         return known
 
     def parcels(self, payload: Payload) -> list[Any]:
-        """Where each tensor lies, when all of them are for everybody."""
+        """The address of each tensor of a payload that goes to everybody."""
         return [self.parcel(key, value) for key, value in payload.items()]
 
     def parcel(self, name: str, value: Tensor) -> list[Any]:
-        """Where a tensor for everybody lies; it is written when first asked for."""
+        """The address of a tensor that goes to everybody; the first call writes it."""
         key = identity(value)
         if key not in self.written:
             [entry], stop = plan({name: value}, self.filled)
@@ -213,7 +213,7 @@ class Shared:
         return [address, [name, *entry[1:]]]
 
     def close(self) -> None:
-        """The exchange is over."""
+        """The exchange is over: free the arenas."""
         self.arenas.give_back(self.used)
         self.used, self.written = [], {}
 
@@ -224,7 +224,7 @@ def identity(value: Tensor) -> tuple[int, int]:
 
 
 def result_of(future: Future[dict[str, Any]]) -> dict[str, Any]:
-    """The result of a future, waited for in pieces: Windows delivers Ctrl-C only between them."""
+    """The result of a future; waits one second at a time, because Windows delivers Ctrl-C only in between."""
     while True:
         try:
             return future.result(timeout=1.0)
@@ -234,19 +234,19 @@ def result_of(future: Future[dict[str, Any]]) -> dict[str, Any]:
 
 
 def device_of(device: str, worker: int) -> str:
-    """One worker per GPU, in turn, unless the run names a certain one."""
+    """The device of a worker: the GPUs in turn, unless the run names one."""
     cards = torch.cuda.device_count() if device == "cuda" else 0
     return f"cuda:{worker % cards}" if cards else device
 
 
 def end(crew: WorkerPool | None, senders: ThreadPoolExecutor | None, arrays: SharedArrays, arenas: Arenas) -> None:
-    """End everything that a backend started; workers first, because they write to the arenas."""
+    """End everything that a backend started: workers first, because they write to the arenas."""
     if senders is not None:
         senders.shutdown(wait=False, cancel_futures=True)
     if crew is not None:
         crew.stop()
     if senders is not None:
-        senders.shutdown(wait=True)  # they hang up only now, so that no thread waits at a pipe that is gone
+        senders.shutdown(wait=True)  # before the pipes close, so that no thread waits at a closed pipe
     if crew is not None:
         crew.close()
     arrays.close()

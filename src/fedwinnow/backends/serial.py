@@ -1,4 +1,4 @@
-"""One client after the other, in this process: the simplest backend, and the one to debug with."""
+"""The simplest backend, and the one to debug with: one client after the other, in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedwinnow.mathematics.payload import Payload
 
 
 class Serial:
-    """Runs every client here."""
+    """Runs every client in this process."""
 
     def __init__(self, host: Host) -> None:
         self.host = host

@@ -1,6 +1,6 @@
-"""Memory that several processes see: whole arrays that are written once, and arenas that payloads travel through.
+"""Memory shared by several processes: arrays that are written once, and arenas for the payloads of messages.
 
-The process that makes a segment also removes it. Should it be killed, the resource tracker of Python does so.
+The process that makes a segment also removes it. If that process is killed, Python's resource tracker removes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from fedwinnow.errors import RunError
 from fedwinnow.mathematics.payload import Payload
 
-ALIGNMENT = 64  # bytes: what torch gives its own tensors
+ALIGNMENT = 64  # bytes, as torch aligns its own tensors
 SMALLEST_ARENA = 1 << 16
 RAM_DISK = Path("/dev/shm")  # where Linux keeps segments
 
@@ -29,9 +29,9 @@ Entry = list[Any]  # key, dtype, shape, stride, offset: one tensor in an arena, 
 
 
 def new_segment(size: int) -> SharedMemory:
-    """A segment of at least this size; an error where the system has no room for it."""
+    """A segment of at least this size; an error if the system has no room for it."""
     try:
-        # The number of the process tells whose it is; macOS allows no more than 30 letters.
+        # With the number of the process, to see whose it is; macOS allows at most 30 letters.
         name = f"fedwinnow_{os.getpid():x}_{secrets.token_hex(5)}"
         segment = SharedMemory(name, create=True, size=max(size, 1))
     except OSError as problem:
@@ -45,7 +45,7 @@ def new_segment(size: int) -> SharedMemory:
 
 
 def reserve(segment: SharedMemory) -> None:
-    """Take the memory now: on Linux a full RAM disk would otherwise kill whoever writes first."""
+    """Take the memory now: on Linux, writing to a full RAM disk would kill the process later."""
     path = RAM_DISK / segment.name
     if hasattr(os, "posix_fallocate") and path.exists():
         handle = os.open(path, os.O_RDWR)
@@ -64,13 +64,13 @@ def no_room(size: int, problem: OSError) -> RunError:
 
 
 def remove_segment(segment: SharedMemory) -> None:
-    """Let go of a segment and remove it from the system."""
+    """Close a segment and remove it from the system."""
     segment.close()
     segment.unlink()
 
 
 def buffer_of(segment: SharedMemory) -> memoryview:
-    """The memory of a segment that is open."""
+    """The memory of an open segment."""
     assert segment.buf is not None
     return segment.buf
 
@@ -79,14 +79,14 @@ def buffer_of(segment: SharedMemory) -> memoryview:
 
 
 class SharedArrays:
-    """Arrays that every worker may read; each array is stored once, however often it is described."""
+    """Arrays that every worker may read; each is stored once, even if it is described several times."""
 
     def __init__(self) -> None:
         self.segments: list[SharedMemory] = []
-        self.known: dict[int, tuple[Any, dict[str, Any]]] = {}  # what is known is kept, so that its id stays its own
+        self.known: dict[int, tuple[Any, dict[str, Any]]] = {}  # by id; keeps the object, so that no other gets its id
 
     def describe(self, array: NDArray[Any]) -> dict[str, Any]:
-        """Where a worker finds this array, as JSON."""
+        """The place of this array for a worker, as JSON."""
         if id(array) not in self.known:
             self.known[id(array)] = (array, mapped_file(array) or self.store(array))
         return self.known[id(array)][1]
@@ -113,7 +113,7 @@ class SharedArrays:
 
 
 def mapped_file(array: NDArray[Any]) -> dict[str, Any] | None:
-    """The file behind an array that is mapped from one as a whole; None for any other array."""
+    """The file of an array that is a memory map of that file; None for any other array."""
     import mmap
 
     whole = isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.flags.c_contiguous
@@ -124,7 +124,7 @@ def mapped_file(array: NDArray[Any]) -> dict[str, Any] | None:
 
 
 class OpenedArrays:
-    """A worker's side of shared arrays; what is described twice is opened once."""
+    """A worker's side of shared arrays; each is opened once."""
 
     def __init__(self) -> None:
         self.segments: list[SharedMemory] = []
@@ -158,7 +158,7 @@ class OpenedArrays:
         return texts
 
     def close(self) -> None:
-        """Let go of all of them, as far as nobody uses them any more."""
+        """Close all of them, except those still in use."""
         self.known.clear()
         while self.segments:
             with contextlib.suppress(BufferError):
@@ -169,10 +169,10 @@ class OpenedArrays:
 
 
 def plan(payload: Payload, start: int = 0) -> tuple[list[Entry], int]:
-    """Where each tensor will lie, and where the last one ends."""
+    """The place of each tensor in an arena, and where the last one ends."""
     entries: list[Entry] = []
     for key, value in payload.items():
-        # Not the layout of a slice but that of its copy; a permuted tensor stays permuted, so sums keep their order.
+        # The layout of a copy: a slice becomes dense, but a permuted tensor stays permuted, so sums keep their order.
         stride = torch.empty_like(value, device="meta").stride()
         entries.append([key, str(value.dtype).removeprefix("torch."), list(value.shape), list(stride), start])
         start += -(-value.numel() * value.element_size() // ALIGNMENT) * ALIGNMENT
@@ -180,18 +180,18 @@ def plan(payload: Payload, start: int = 0) -> tuple[list[Entry], int]:
 
 
 def write(buffer: memoryview, payload: Payload, entries: list[Entry]) -> None:
-    """Put the tensors of a payload where they were planned."""
+    """Copy the tensors of a payload to their planned places."""
     for entry in entries:
         place(buffer, entry).copy_(payload[entry[0]].detach())
 
 
 def read(buffer: memoryview, entries: list[Entry]) -> Payload:
-    """A copy of the tensors, because the place will be used again."""
+    """Copies of the tensors, because the arena will be used again."""
     return {entry[0]: torch.empty_like(place(buffer, entry)).copy_(place(buffer, entry)) for entry in entries}
 
 
 def place(buffer: memoryview, entry: Entry) -> Tensor:
-    """A tensor in the arena itself."""
+    """A view of a tensor in an arena."""
     _, dtype, shape, stride, offset = entry
     count = int(np.prod(shape, dtype=np.int64))
     kind = getattr(torch, dtype)
@@ -200,7 +200,7 @@ def place(buffer: memoryview, entry: Entry) -> Tensor:
 
 
 class Arena:
-    """A place for the payloads of one message after the other; it grows when one does not fit."""
+    """Shared memory for the payload of a message, used again for the next one; it grows when one does not fit."""
 
     def __init__(self, number: int, size: int) -> None:
         self.number = number
@@ -216,11 +216,11 @@ class Arena:
 
     @property
     def address(self) -> list[Any]:
-        """What a worker must know to find it: the number stays, the name changes when it grows."""
+        """How a worker finds it: the number stays, the name changes when it grows."""
         return [self.number, self.segment.name]
 
     def grow(self, size: int) -> None:
-        """Make room for this many bytes; what was in it is gone."""
+        """Make room for this many bytes; the content is lost."""
         if size > self.size:
             larger = new_segment(max(size, 2 * self.size))
             remove_segment(self.segment)
@@ -228,7 +228,7 @@ class Arena:
 
 
 class Arenas:
-    """The arenas of a run: as many as messages are under way at once, used again and again."""
+    """The arenas of a run; there are as many as messages are open at once."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -248,7 +248,7 @@ class Arenas:
             return self.all[-1]
 
     def give_back(self, arenas: list[Arena]) -> None:
-        """Nobody needs these any more."""
+        """Free these arenas."""
         with self.lock:
             self.free.extend(arenas)
 
@@ -261,7 +261,7 @@ class Arenas:
 
 
 class Mappings:
-    """A worker's side of the arenas: each is opened when first named, and again when it has grown."""
+    """A worker's side of the arenas; each is opened when it is first used, and again when it has grown."""
 
     def __init__(self) -> None:
         self.opened: dict[int, SharedMemory] = {}
@@ -276,6 +276,6 @@ class Mappings:
         return buffer_of(self.opened[number])
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Close all of them."""
         while self.opened:
             self.opened.popitem()[1].close()

@@ -1,4 +1,4 @@
-"""A crew: worker processes that stay for a whole run, and the only way to talk to them."""
+"""The crew: worker processes that stay for a whole run, and the pipes to them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Room = Callable[[int], list[Any]]  # bytes -> the address of an arena with that 
 
 
 class WorkerPool:
-    """Workers, each with its pipe; a question goes to whoever is idle."""
+    """Workers, each with its pipe; a question goes to an idle one."""
 
     def __init__(self, workers: int) -> None:
         self.processes: list[SpawnProcess] = []
         self.pipes: list[Connection] = []
         self.idle: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self.failure: RunError | None = None  # a crew that has lost a worker does nothing more
+        self.failure: RunError | None = None  # once set, the crew answers nothing more
         try:
             with spawning():
                 for _ in range(workers):
@@ -44,7 +44,7 @@ class WorkerPool:
         return len(self.processes)
 
     def start_one(self) -> None:
-        """One more worker; all that it is given is its end of the pipe."""
+        """Start one more worker, which gets only its end of the pipe."""
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=main, args=(theirs,), daemon=True, name=f"worker {len(self)}")
@@ -54,13 +54,13 @@ class WorkerPool:
             ours.close()
             raise
         finally:
-            theirs.close()  # so that our end reports it when the worker is gone
+            theirs.close()  # so that our end notices when the worker ends
         self.processes.append(process)
         self.pipes.append(ours)
         self.idle.put(len(self) - 1)
 
     def ask_everybody(self, do: str, arguments: list[dict[str, Any]]) -> None:
-        """The same question to every worker, with arguments of its own."""
+        """Ask every worker the same question, each with its own arguments."""
         for worker, one in enumerate(arguments):
             self.talk(worker, partial(self.send, worker, {"do": do, "with": one}), "getting ready")
         replies = [self.talk(worker, partial(self.receive, worker), "getting ready") for worker in range(len(self))]
@@ -68,7 +68,7 @@ class WorkerPool:
             checked(reply)
 
     def ask(self, do: str, arguments: dict[str, Any], who: str, room: Room) -> dict[str, Any]:
-        """A question to an idle worker; waits for one, and for the answer. `who` is what an error will name."""
+        """Ask an idle worker and wait for the answer; `who` is named in an error."""
         worker = self.idle.get()
         try:
             return checked(self.talk(worker, partial(self.converse, worker, do, arguments, room), who))
@@ -76,7 +76,7 @@ class WorkerPool:
             self.idle.put(worker)
 
     def converse(self, worker: int, do: str, arguments: dict[str, Any], room: Room) -> dict[str, Any]:
-        """A question and its answer, with more room for the answer where it asks for it."""
+        """Send a question and receive the answer, with a larger arena if the worker needs one."""
         self.send(worker, {"do": do, "with": arguments})
         reply = self.receive(worker)
         if "needs" in reply:
@@ -94,7 +94,7 @@ class WorkerPool:
         return message
 
     def talk(self, worker: int, conversation: Callable[[], Any], who: str) -> Any:
-        """Hold a conversation; a worker that ends in the middle of it ends the run."""
+        """Send to or receive from a worker; if the worker ends meanwhile, the run ends."""
         if self.failure is not None:
             raise self.failure
         try:
@@ -107,7 +107,7 @@ class WorkerPool:
             raise
 
     def obituary(self, worker: int, who: str) -> str:
-        """What became of a worker."""
+        """How a worker ended, for the error message."""
         process = self.processes[worker]
         process.join(PATIENCE)
         code = process.exitcode
@@ -119,7 +119,7 @@ class WorkerPool:
         return f"worker {worker} (process {process.pid}) was ended {how} while it was busy with {who}.{hint}"
 
     def stop(self) -> None:
-        """End all workers, whatever they are doing."""
+        """End all workers at once."""
         self.failure = self.failure or RunError("the workers have been ended.")
         for process in self.processes:
             process.terminate()
@@ -130,7 +130,7 @@ class WorkerPool:
                 process.join()
 
     def close(self) -> None:
-        """End all workers and hang up; more than once is harmless."""
+        """End all workers and close the pipes; can be called again."""
         self.stop()
         while self.processes:
             self.processes.pop().close()
@@ -138,7 +138,7 @@ class WorkerPool:
 
 
 def checked(reply: dict[str, Any]) -> dict[str, Any]:
-    """The reply, unless it says that something went wrong."""
+    """The reply; raises the error that it reports."""
     if "problem" in reply:
         raise getattr(errors, reply["kind"], RunError)(reply["problem"])
     return reply
@@ -146,10 +146,9 @@ def checked(reply: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def spawning() -> Iterator[None]:
-    """What must hold while processes start, and is put back after.
+    """Block Ctrl-C, which a child inherits, and hide the user's main file while processes start.
 
-    A child takes over the blocked signals. It would also run the user's main file again, which no
-    worker needs and which would start an unguarded script a second time; so it does not see it.
+    A child would otherwise run the main file again, and so start a script without a main guard a second time.
     """
     main_module = sys.modules["__main__"]
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None

@@ -1,6 +1,6 @@
 """A worker process: it has a host, answers one question after the other, and ends when its parent does.
 
-Questions and answers are JSON; the tensors they speak of lie in arenas. See `crew.py` for the other end of the pipe.
+Questions and answers are JSON; their tensors are in arenas. The other end of the pipe is in `worker_pool.py`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from fedwinnow.mathematics.payload import Payload, problem_with
 
 
 def main(connection: Connection) -> None:
-    """Serve until the pipe closes; then leave without a word, because shared memory is not ours to tidy."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    """Serve until the pipe closes; then exit without cleaning up, because the parent removes the shared memory."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     worker = Worker(connection)
@@ -39,7 +39,7 @@ def main(connection: Connection) -> None:
 
 
 def end_with_parent() -> None:
-    """A parent that was killed closes nothing itself; the system closes its end of a pipe for it."""
+    """Exit when the parent ends, also when it was killed."""
     parent = parent_process()
     assert parent is not None
     wait([parent.sentinel])
@@ -47,7 +47,7 @@ def end_with_parent() -> None:
 
 
 class Worker:
-    """The host of this process and the way to talk to it."""
+    """Answers the parent's questions with the host of this process."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -56,7 +56,7 @@ class Worker:
         self.arenas = Mappings()
 
     def serve(self) -> None:
-        """Take one question and answer it; what goes wrong is an answer too."""
+        """Take one question and answer it; an error is an answer, too."""
         question = self.receive()
         try:
             reply = getattr(self, question["do"])(**question["with"])
@@ -79,9 +79,9 @@ class Worker:
     # --- what may be asked -----------------------------------------------------------------------------------------
 
     def prepare(self, host: dict[str, Any], device: str) -> dict[str, Any]:
-        """Make the host of a run; one of an earlier run is let go."""
+        """Make the host of a run; the host of an earlier run is freed."""
         self.host = None
-        gc.collect()  # views of the arrays must be gone before the arrays are
+        gc.collect()  # frees views of the arrays before the arrays are closed
         self.arrays.close()
         self.arenas.close()
         self.host = build_host(host, device, self.arrays)
@@ -106,21 +106,21 @@ class Worker:
         }
 
     def score(self, part: str, start: int, stop: int, payload: list[Any], arena: list[Any]) -> dict[str, Any]:
-        """Logits of a stretch of samples that belong to no client."""
+        """Logits of some samples that belong to no client."""
         assert self.host is not None
         return self.pack({"logits": self.host.score(part, self.unpack(payload), start, stop)}, arena)
 
     # --- tensors ---------------------------------------------------------------------------------------------------
 
     def unpack(self, parcels: list[Any]) -> Payload:
-        """The tensors of a question, from all arenas that they lie in, in the order in which they were sent."""
+        """The tensors of a question, from their arenas, in the order in which they were sent."""
         found: Payload = {}
         for address, entry in parcels:
             found |= read(self.arenas.buffer(address), [entry])
         return found
 
     def pack(self, payload: Payload, arena: list[Any]) -> dict[str, Any]:
-        """Put tensors into an arena; the parent is asked for a larger one where they do not fit."""
+        """Put tensors into an arena; asks the parent for a larger one if they do not fit."""
         entries, size = plan(payload)
         buffer = self.arenas.buffer(arena)
         if size > len(buffer):
@@ -131,12 +131,12 @@ class Worker:
 
 
 def kind_of(problem: FedwinnowError) -> str:
-    """The name of the nearest of our own errors, which the parent can raise again."""
+    """The name of the nearest class in `fedwinnow.errors`, which the parent can raise."""
     return next(kind.__name__ for kind in type(problem).__mro__ if kind.__module__ == FedwinnowError.__module__)
 
 
 def refuse_strange(answer: Answer, host: Host) -> None:
-    """What is no payload cannot travel; say what a serial run would say about it."""
+    """Replace a reply that is not a payload by the error that a serial run would give."""
     if answer.error is None and not is_payload(answer.reply):
         answer.error = problem_with(answer.reply, host.method.exposes) or "its reply is not a payload of tensors"
     if answer.error is None and not is_payload(answer.notes):

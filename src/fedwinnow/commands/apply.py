@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Where = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Apply(Flags):
     """Write the data with the labels that people decided on: the same format, nothing overwritten.
 

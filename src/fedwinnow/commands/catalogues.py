@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedwinnow.terminal import Grid
 
 
-@dataclass
+@dataclass(frozen=True)
 class Catalogue(Flags):
     """Base of the catalogue commands."""
 
@@ -94,63 +94,63 @@ def as_json(entry: catalogue.Entry) -> dict[str, object]:
     }
 
 
-@dataclass
+@dataclass(frozen=True)
 class Data(Catalogue):
     """The data sources: your own files and published data sets."""
 
     family: ClassVar[str] = "data"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Partitions(Catalogue):
     """The partitions: who holds which sample."""
 
     family: ClassVar[str] = "partitions"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Noises(Catalogue):
     """The noises: how wrong is each client. Their `flip` option takes any of `fedwinnow flips`."""
 
     family: ClassVar[str] = "noises"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Flips(Catalogue):
     """The flips: what a wrong label becomes. Used inside a noise: constant:rate=0.4,flip=pair."""
 
     family: ClassVar[str] = "flips"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Models(Catalogue):
     """The models."""
 
     family: ClassVar[str] = "models"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Losses(Catalogue):
     """The losses: any method takes one with loss=NAME."""
 
     family: ClassVar[str] = "losses"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Aggregators(Catalogue):
     """The aggregators: any method that averages models takes one with aggregate=NAME."""
 
     family: ClassVar[str] = "aggregators"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Optimizers(Catalogue):
     """The optimisers of local training."""
 
     family: ClassVar[str] = "optimizers"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Judges(Catalogue):
     """The ways in which an audit judges labels."""
 

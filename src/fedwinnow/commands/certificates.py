@@ -9,7 +9,7 @@ from fedwinnow.commands.common import Flags
 from fedwinnow.errors import UsageError
 
 
-@dataclass
+@dataclass(frozen=True)
 class Certificates(Flags):
     """Make a certificate authority, the coordinator's certificate, and a folder with a key for every site.
 

@@ -6,18 +6,18 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fedwinnow.setting import setting
+
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-@dataclass
+@dataclass(frozen=True)
 class Flags:
     """Flags of every command."""
 
-    json: bool = False
-    """Print one JSON value for machines instead of text."""
-    quiet: bool = False
-    """Print nothing but warnings and errors."""
+    json: bool = setting(False, "Print one JSON value for machines instead of text.")
+    quiet: bool = setting(False, "Print nothing but warnings and errors.")
 
     def console(self) -> Console:
         """Where text for people goes; nowhere when it is not wanted."""

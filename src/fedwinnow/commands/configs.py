@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedwinnow.commands.common import Flags, escaped
-from fedwinnow.config import shipped
+from fedwinnow.flags import shipped
 
 
-@dataclass
+@dataclass(frozen=True)
 class Configs(Flags):
     """The set-ups of the papers, for --config NAME; a flag beside it wins, option by option."""
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from fedwinnow.all_settings import PlaceSettings
 from fedwinnow.commands.audit import show_truth
 from fedwinnow.commands.common import Flags
 from fedwinnow.errors import MissingExtraError
+from fedwinnow.setting import same
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +23,7 @@ AUDIT_ROUNDS = 20
 DURATION = "the demo takes about a minute on two cores"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Demo(Flags):
     """Ten sites share handwritten digits; half of them mislabel. Train in spite of it, and audit the labels."""
 
@@ -29,8 +31,9 @@ class Demo(Flags):
     """The folder for the scene, its pictures and the runs."""
     rounds: int = 30
     """How many rounds each method trains."""
-    redo: Literal["all", "stale"] | None = None
-    """Train anew; stale: only what is unfinished and was begun by another version."""
+    redo: Literal["all", "stale"] | None = same(
+        PlaceSettings, "redo", "Train anew; stale: only what is unfinished and was begun by another version."
+    )
 
     def run(self) -> int:
         """Make the scene, show and draw it, train two methods on it, audit its labels, and say what was found."""
@@ -76,7 +79,8 @@ class Demo(Flags):
 
     def audit(self, console: Console) -> dict[str, Any]:
         """The labels of all sites, judged; a second call of the demo finds it done."""
-        from fedwinnow.auditing.audit import DEFAULT_METHOD, AuditSettings, perform
+        from fedwinnow.auditing.audit import AuditSettings, perform
+        from fedwinnow.auditing.audit_settings import DEFAULT_METHOD
         from fedwinnow.commands.progress import Bar
         from fedwinnow.experiment.play import Execution
         from fedwinnow.experiment.settings import Experiment

@@ -14,7 +14,7 @@ from fedwinnow.errors import UsageError
 Folders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Detection(Flags):
     """Split the clients of finished runs again, by many mixtures: recall, precision and matching ratio.
 

@@ -42,7 +42,7 @@ class Finding:
     advice: str = ""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Doctor(Flags):
     """Check Python, torch, device, cores, memory, extras, data sets and write permission; say what to do."""
 

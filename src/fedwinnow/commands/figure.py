@@ -14,7 +14,7 @@ Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 Folders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Figure(Flags):
     """Draw a picture from run folders; without a name, list what there is."""
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from fedwinnow.all_settings import PlaceSettings
 from fedwinnow.commands.common import Flags
 from fedwinnow.commands.serve_and_join import refuse_unless_protected, tell
 from fedwinnow.errors import UsageError
+from fedwinnow.setting import same
 
 
-@dataclass
+@dataclass(frozen=True)
 class Join(Flags):
     """Take part in a run: train on the data that is here, send what the ledger lists, keep the verdict on the labels.
 
@@ -43,8 +45,7 @@ class Join(Flags):
     """With --data: the most that others may learn of: the model, the site as a whole (client), or single samples.
 
     A method that sends more is refused. none: client."""
-    device: str | None = None
-    """cpu, cuda, cuda:1, mps; none: the best there is."""
+    device: str | None = same(PlaceSettings, "device")
     patience: float = 600.0
     """Seconds to wait for a coordinator that cannot be reached."""
     heartbeat: float = 30.0

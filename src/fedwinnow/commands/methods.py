@@ -24,7 +24,7 @@ NEEDS = {
 MARKS = {"truth": "the truth ([red]CHEATS[/])", "pooled_data": "all data in one place ([red]NOT FEDERATED[/])"}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Methods(Catalogue):
     """The methods: what each needs, what its clients reveal, its stages, options and citation.
 

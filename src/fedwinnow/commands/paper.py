@@ -10,6 +10,8 @@ import tyro
 
 from fedwinnow.commands.common import Flags, escaped
 from fedwinnow.errors import UsageError
+from fedwinnow.setting import same
+from fedwinnow.study.sweep_settings import SweepSettings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 
 
-@dataclass
+@dataclass(frozen=True)
 class PaperList(Flags):
     """The recipes: every table of the papers, how many runs it takes and which of its methods are missing here."""
 
@@ -41,7 +43,7 @@ class PaperList(Flags):
         return 0
 
 
-@dataclass
+@dataclass(frozen=True)
 class Chosen(Flags):
     """A recipe and its runs; what `run` and `table` share."""
 
@@ -87,18 +89,18 @@ class Chosen(Flags):
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class PaperRun(Chosen):
     """Run a recipe: the same command again skips what is finished and resumes what is not."""
 
-    jobs: int = 1
-    """How many runs at a time."""
-    engine: str = "loky"
-    """Where they run: loky (processes of this machine), dask, dask:address=tcp://host:8786, ray."""
-    device: str | None = None
-    """cpu, cuda, cuda:1, mps; none: the best there is."""
-    redo: Literal["all", "stale"] | None = None
-    """Start all runs anew; stale: those that were made of other code or data than there is now."""
+    jobs: int = same(SweepSettings, "jobs")
+    engine: str = same(SweepSettings, "engine")
+    device: str | None = same(SweepSettings, "device")
+    redo: Literal["all", "stale"] | None = same(
+        SweepSettings,
+        "redo",
+        "Start all runs anew; stale: those that were made of other code or data.",
+    )
     plan: bool = False
     """Only say what would be run, and how many hours it would take."""
 
@@ -145,7 +147,7 @@ class PaperRun(Chosen):
             console.print(f"{cost}, if every method costs what FedAvg does")
 
 
-@dataclass
+@dataclass(frozen=True)
 class PaperTable(Chosen):
     """The table of a recipe from its runs, the paper's own numbers beside ours; cells without a run stay visible."""
 

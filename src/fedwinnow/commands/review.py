@@ -16,7 +16,7 @@ from fedwinnow.errors import UsageError
 Where = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Review(Flags):
     """Look at the labels of one site that are worth a look, and decide, in a browser on this machine.
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedwinnow.commands.common import Flags
-from fedwinnow.experiment.run_settings import RunSettings
+from fedwinnow.experiment.run_settings import RunFromFile
+from fedwinnow.flags import as_flags
 
 if TYPE_CHECKING:
     from fedwinnow.experiment.play import Execution, Watcher
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     Play = Callable[[Experiment, Path, Execution, tuple[Watcher, ...]], dict[str, Any]]
 
 
-@dataclass
-class Run(RunSettings, Flags):
+@as_flags()
+@dataclass(frozen=True)
+class Run(RunFromFile, Flags):
     """Train a federation on a scene and measure it.
 
     Every part is written name:key=value,key=value; `fedwinnow methods`, `data`, `partitions`, `noises`, `models`,
@@ -34,11 +36,10 @@ class Run(RunSettings, Flags):
     def carried_out(self, play: Play) -> int:
         """The run from its flags to its summary, with a progress bar on a terminal; `play` is what happens between."""
         from fedwinnow.commands.progress import Bar, show_summary
-        from fedwinnow.experiment.run_settings import default_folder
         from fedwinnow.experiment.trackers.tracker import make_trackers
 
         experiment, execution, console = self.experiment(), self.execution(), self.console()
-        folder = self.out or default_folder(experiment)
+        folder = self.folder(experiment)
         try:
             trackers = make_trackers(self.track, folder)
             with Bar(console, execution.backend, execution.device) as bar:

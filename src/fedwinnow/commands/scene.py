@@ -8,35 +8,26 @@ from typing import Annotated, Literal
 
 import tyro
 
+from fedwinnow.all_settings import SceneSettings, SiteSettings
 from fedwinnow.commands.common import Flags, escaped
 from fedwinnow.errors import UsageError
+from fedwinnow.flags import as_flags
+from fedwinnow.setting import same, setting
 
 Folder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 
 
-@dataclass
-class SceneMake(Flags):
+@as_flags("scene")
+@dataclass(frozen=True)
+class SceneMake(SceneSettings, Flags):
     """Make a scene: deal the data out to clients, make labels wrong, measure how wrong they really are.
 
     Every part is written name:key=value,key=value; `fedwinnow data`, `partitions`, `noises` and `flips` list them.
     """
 
-    data: str = "digits"
-    """The data: a name with options (csv:path=a.csv,label=diagnosis), or a path to a folder of images or a file."""
-    clients: int = 20
-    """How many clients; the partition `column` takes them from the data instead."""
-    partition: str = "iid"
-    """Who holds which sample."""
-    noise: str | None = None
-    """Which labels are wrong; none: trusted data stays right, other data keeps the labels it was given."""
-    seed: int = 0
-    """The same seed gives the same scene, on every machine."""
-    test: float = 0.2
-    """The share split off as the test part, where the data has none of its own. It is never made noisy."""
-    out: Path = Path("scenes/scene")
-    """The folder for scene.npz and scene.json."""
-    config: Path | None = None
-    """A TOML file with the same names; flags win over it."""
+    seed: int = same(SiteSettings, "seed")
+    out: Path = setting(Path("scenes/scene"), "The folder for scene.npz and scene.json.")
+    config: Path | None = setting(None, "A TOML file with the same names; flags win over it.")
 
     def run(self) -> int:
         """Make, save and show."""
@@ -61,7 +52,7 @@ class SceneMake(Flags):
         return 0
 
 
-@dataclass
+@dataclass(frozen=True)
 class SceneShow(Flags):
     """Show a scene in the terminal: the class-by-client map, and nominal and realised rates."""
 
@@ -83,7 +74,7 @@ class SceneShow(Flags):
         return 0
 
 
-@dataclass
+@dataclass(frozen=True)
 class SceneDraw(Flags):
     """Draw a scene: the bubble plot of the papers, the transition heat map, the bars of the rates."""
 
@@ -106,7 +97,7 @@ class SceneDraw(Flags):
         return 0
 
 
-@dataclass
+@dataclass(frozen=True)
 class SceneExport(Flags):
     """Write the arrays `client`, `given` and, where known, `true`, aligned with the training rows (-1: nobody)."""
 
@@ -127,18 +118,17 @@ class SceneExport(Flags):
         return 0
 
 
-@dataclass
+@dataclass(frozen=True)
 class SceneImport(Flags):
     """Take over a scene that was made elsewhere."""
 
-    data: str = "digits"
-    """The data it belongs to."""
+    data: str = same(SceneSettings, "data", "The data it belongs to.")
     source: Annotated[Path | None, tyro.conf.arg(name="from")] = None
     """An .npz file with arrays `client` (-1: nobody) and `given`, aligned with the training rows; `true` if known."""
-    seed: int = 0
-    """The seed with which the test part was split off, where the data has none of its own."""
-    test: float = 0.2
-    """The share that was split off."""
+    seed: int = same(
+        SiteSettings, "seed", "The seed with which the test part was split off, where the data has none of its own."
+    )
+    test: float = same(SceneSettings, "test", "The share that was split off.")
     out: Path = Path("scenes/scene")
     """The folder for scene.npz and scene.json."""
 

@@ -9,7 +9,7 @@ from fedwinnow.commands.common import Flags
 from fedwinnow.errors import UsageError
 
 
-@dataclass
+@dataclass(frozen=True)
 class Schema(Flags):
     """Write how a table becomes numbers and which classes there are, for other sites to take over (schema=FILE).
 

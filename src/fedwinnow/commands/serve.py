@@ -9,12 +9,13 @@ from fedwinnow.commands.run import Run
 from fedwinnow.commands.serve_and_join import refuse_unless_protected, tell
 from fedwinnow.deployment.serve_settings import ServeSettings
 from fedwinnow.errors import UsageError
+from fedwinnow.setting import check_setting
 
 if TYPE_CHECKING:
     from fedwinnow.deployment.flower_link import Link
 
 
-@dataclass
+@dataclass(frozen=True)
 class Serve(ServeSettings, Run):
     """Coordinate a run whose sites are other machines, each with `fedwinnow join`.
 
@@ -41,10 +42,8 @@ class Serve(ServeSettings, Run):
 
     def check(self) -> None:
         """What is needed besides what every run needs."""
-        if self.sites < 1:
-            raise UsageError(f"--sites {self.sites} was given; allowed: 1 or more.")
-        if not 1 <= self.port <= 65535:
-            raise UsageError(f"--port {self.port} was given; allowed: 1 to 65535.")
+        for name in ("sites", "port"):
+            check_setting(ServeSettings, name, getattr(self, name))
         if self.checkpoint_every != 1:
             raise UsageError(
                 f"--checkpoint-every {self.checkpoint_every} was given; allowed: 1, because sites keep what they "

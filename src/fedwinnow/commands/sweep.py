@@ -6,26 +6,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import tyro
-
 from fedwinnow.commands.common import Flags, escaped
 from fedwinnow.commands.run import Run
 from fedwinnow.errors import FedwinnowError, UsageError
+from fedwinnow.flags import as_flags
+from fedwinnow.setting import setting
+from fedwinnow.study.sweep_settings import SweepSettings
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedwinnow.experiment.identity import Redo
+    from fedwinnow.all_settings import Redo
     from fedwinnow.study.engine import Engine
     from fedwinnow.study.sweep import Clock, Outcome, Swept, Work
     from fedwinnow.study.sweep_plan import Plan
 
 STATUSES = ("finished", "skipped", "failed", "stale")
-Tables = tyro.conf.Suppress[tuple[dict[str, Any], ...]]
 
 
-@dataclass
-class Sweep(Run):
+@as_flags("method", "seed", "resume", "rows", "scenes")
+@dataclass(frozen=True)
+class Sweep(SweepSettings, Run):
     """Run every method on every scene with every seed: the same scene and the same first weights for all at a seed.
 
     Flags, or a TOML file: fedwinnow sweep study.toml. The same command again skips what is finished and resumes what
@@ -35,32 +36,15 @@ class Sweep(Run):
 
     takes_file: ClassVar[bool] = True
 
-    methods: tuple[str, ...] = ()
-    """The methods, separated by spaces: fedavg feddiv fedrn:neighbours=2; none: that of the file, or fedavg."""
-    partitions: tuple[str, ...] = ()
-    """Several partitions; none: the one of --partition."""
-    noises: tuple[str, ...] = ()
-    """Several noises; none: the one of --noise."""
-    seeds: tuple[int, ...] = (0, 1, 2)
-    """The seeds."""
-    out: Path | None = Path("sweeps/sweep")
-    """The folder of the sweep; the run folders are below it."""
-    jobs: int = 1
-    """How many runs at a time."""
-    engine: str = "loky"
-    """Where they run: loky (processes of this machine), dask, dask:address=tcp://host:8786, ray, ray:address=auto."""
-    plan: bool = False
-    """Only say what would be run, and how long it would take."""
-    rows: Tables = ()
-    """Methods with settings of their own; from a file."""
-    scenes: Tables = ()
-    """Scenes with settings of their own; from a file."""
-    method: tyro.conf.Suppress[str] = "fedavg"
-    """From a file: the method where nothing names several."""
-    seed: tyro.conf.Suppress[int] = 0
-    """One of --seeds."""
-    resume: tyro.conf.Suppress[bool] = True
-    """Always."""
+    methods: tuple[str, ...] = setting(
+        (), "The methods, separated by spaces: fedavg feddiv fedrn:neighbours=2; none: that of the file, or fedavg."
+    )
+    partitions: tuple[str, ...] = setting((), "Several partitions; none: the one of --partition.")
+    noises: tuple[str, ...] = setting((), "Several noises; none: the one of --noise.")
+    seeds: tuple[int, ...] = setting((0, 1, 2), "The seeds.")
+    plan: bool = setting(False, "Only say what would be run, and how long it would take.")
+    rows: tuple[dict[str, Any], ...] = setting((), "Methods with settings of their own; from a file.")
+    scenes: tuple[dict[str, Any], ...] = setting((), "Scenes with settings of their own; from a file.")
 
     def run(self) -> int:
         """Plan, say so, run, report."""
@@ -72,10 +56,9 @@ class Sweep(Run):
         console = self.console()
         if self.plan:
             return self.show_plan(plan, engine, console)
-        announce(plan, engine, self.device, console, self.redo)
-        return carry_out(
-            self, plan, engine, Work(replace(self.execution(), resume=True), self.track), f"table {plan.out}"
-        )
+        announce(plan, engine, self.device, console, self.anew)
+        work = Work(replace(self.execution(), resume=True), self.track)
+        return carry_out(self, plan, engine, work, f"table {plan.out}")
 
     def make_plan(self) -> Plan:
         """The plan that flags or file describe."""
@@ -86,14 +69,12 @@ class Sweep(Run):
         if self.scenes:
             scenes = variants(self.scenes, "scene", "scene")
         elif self.scene is not None:
-            scenes = [Variant(self.scene.name, {})]
+            scenes = [Variant(Path(self.scene).name, {})]
         else:
             pairs = [(p, n) for p in self.partitions or (self.partition,) for n in self.noises or (self.noise,)]
             scenes = [Variant(f"{p}, {n or 'no noise'}", {"partition": p, "noise": n}) for p, n in pairs]
         base = {name: getattr(self, name) for name in SETTINGS}
-        if self.out is None:
-            raise UsageError("--out none was given; allowed: the folder of the sweep.")
-        return make_plan(self.out.absolute(), rows, scenes, self.seeds, base)
+        return make_plan(self.sweep_folder(), rows, scenes, self.seeds, base)
 
     def refuse_ignored(self) -> None:
         """Lists that scenes, or a saved one, would overrule without a word."""
@@ -109,7 +90,7 @@ class Sweep(Run):
         self.emit(planned(plan))
         rows = [(escaped(job.row), escaped(job.scene), str(job.seed), plan.state(job)) for job in plan.jobs]
         Grid("ttnw", ("method", "scene", "seed", "state"), rows, names=3).show(console)
-        announce(plan, engine, self.device, console, self.redo)
+        announce(plan, engine, self.device, console, self.anew)
         return 0
 
 

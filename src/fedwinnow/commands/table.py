@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Folders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 
 
-@dataclass
+@dataclass(frozen=True)
 class TableOfRuns(Flags):
     """Rows and columns from any set of run folders, with means, deviations and a paired test over seeds.
 

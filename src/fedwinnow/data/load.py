@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from fedwinnow import catalogue
+from fedwinnow.all_settings import SceneSettings
 from fedwinnow.data.dataset import Dataset, Labels, Rows, Samples
 from fedwinnow.data.source import Source
 from fedwinnow.errors import DataError, UsageError, unknown
 from fedwinnow.randomness import Integers, uniforms
+from fedwinnow.setting import check_setting
 
 # What a bare path means, by the end of its name; a table's labels are then in the column `label`.
 SUFFIXES: dict[str, dict[str, str]] = {
@@ -84,8 +86,7 @@ def with_test_part(dataset: Dataset, share: float, seed: int) -> Dataset:
 
     Every class keeps at least one training sample. A share of 0 leaves the data set as it is.
     """
-    if not 0 <= share < 1:
-        raise UsageError(f"--test {share} was given; allowed: at least 0 and below 1, a share of the samples.")
+    check_setting(SceneSettings, "test", share)
     if dataset.test is not None or share == 0:
         return dataset
     counts = np.bincount(dataset.train.labels, minlength=dataset.classes)

@@ -1,4 +1,4 @@
-"""What a coordinator and its sites must agree on: the run and the task, as plain values that travel with a question."""
+"""The agreement of a coordinator and its sites: the run and the task, as plain values sent with each question."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fedwinnow.experiment.summary import config_of
 from fedwinnow.models.model import Shape
 from fedwinnow.version import __version__
 
-OF_THE_SCENE = ("data", "clients", "partition", "noise", "scene")  # settings that say what sites hold: they know it
-FREE = ("rounds",)  # may be raised when a run is continued, and it stays the same run
+OF_THE_SCENE = ("data", "clients", "partition", "noise", "scene")  # settings of the data, which is at the sites
+FREE = ("rounds",)  # may change when a run is continued
 
 
 def describe_run(stage: Stage, *, simulated: bool) -> dict[str, Any]:
-    """Everything a site needs to answer; `simulated` says that the sites hold parts of one scene."""
+    """Everything a site needs to answer; with `simulated` the sites hold parts of one scene."""
     return {
         "fedwinnow": __version__,
         "experiment": settings_of(stage),
@@ -33,7 +33,7 @@ def describe_run(stage: Stage, *, simulated: bool) -> dict[str, Any]:
 
 
 def settings_of(stage: Stage) -> dict[str, Any]:
-    """The settings that travel: none of them may name a file, which is said here before it is said at every site."""
+    """The settings that are sent; an error if one names a file, before every site refuses it."""
     settings = {key: value for key, value in config_of(stage).items() if key not in OF_THE_SCENE}
     if "model" in settings and not stage.method.own_models:
         settings["model"] = without_files(settings["model"])
@@ -42,7 +42,7 @@ def settings_of(stage: Stage) -> dict[str, Any]:
 
 
 def hello_of(stage: Stage, *, simulated: bool) -> dict[str, Any]:
-    """The first words to a site: what is to be run, before anything is computed; no task where there is a scene."""
+    """The first message to a site: what is to be run; without a task where there is a scene."""
     return {
         "kind": "hello",
         "fedwinnow": __version__,
@@ -52,7 +52,7 @@ def hello_of(stage: Stage, *, simulated: bool) -> dict[str, Any]:
 
 
 def task_of(dataset: Dataset) -> dict[str, Any]:
-    """What samples look like and which classes there are."""
+    """The shape of samples, their mean and deviation, and the classes."""
     shape = Shape.of(dataset)
     plain = dataclasses.asdict(shape) | {"sample_shape": list(shape.sample_shape)}
     return {
@@ -64,14 +64,14 @@ def task_of(dataset: Dataset) -> dict[str, Any]:
 
 
 def identity(run: dict[str, Any]) -> str:
-    """A name for the run, the same when it is continued."""
+    """The name of a run, which stays the same when the run is continued."""
     settings = {key: value for key, value in run["experiment"].items() if key not in FREE}
     text = json.dumps(run | {"experiment": settings, "fedwinnow": ""}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def experiment_of(run: dict[str, Any], **more: Any) -> Experiment:
-    """The settings that the coordinator sent, checked: no site reads a file because somebody else says so."""
+    """The settings that the coordinator sent, checked; one that names a file is refused."""
     check_version(run.get("fedwinnow"))
     settings = run.get("experiment")
     if not isinstance(settings, dict):
@@ -86,7 +86,7 @@ def experiment_of(run: dict[str, Any], **more: Any) -> Experiment:
 
 
 def check_version(theirs: Any) -> None:
-    """Both sides must compute alike, so they must have the same version up to the last figure."""
+    """Refuse a coordinator of another version: the first two figures must be the same, so that both compute alike."""
     ours = __version__.split(".")[:2]
     if str(theirs).split(".")[:2] != ours:
         raise for_others(

@@ -1,4 +1,4 @@
-"""How much a site lets others learn: it looks up by itself what a method sends, and refuses what goes too far."""
+"""The limit of what a site lets others learn: the site looks up what a method sends and refuses what exceeds it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ABOUT = {"model": "the model", "client": "the site as a whole", "sample": "singl
 
 
 class Declined(UsageError):
-    """A method sends more than this site allows; only the people of the site can change that."""
+    """A method sends more than this site allows; only the people at the site can change that."""
 
 
 def level_of(text: str, flag: str) -> Exposure:
-    """The bound that somebody wrote; nothing means the usual one."""
+    """The limit that a flag sets; empty means the default."""
     for level in LEVELS:
         if text == level:
             return level
@@ -30,12 +30,12 @@ def level_of(text: str, flag: str) -> Exposure:
 
 
 def beyond(keys: Mapping[str, Exposure], allowed: Exposure) -> dict[str, Exposure]:
-    """Those keys from which a receiver learns more than is allowed."""
+    """The keys from which a receiver learns more than is allowed."""
     return {key: kind for key, kind in keys.items() if LEVELS.index(kind) > LEVELS.index(allowed)}
 
 
 def refuse_beyond(method: Method, keys: Mapping[str, Exposure], allowed: Exposure) -> None:
-    """Say which keys of a method go too far, and by which flag the people of this site can allow them."""
+    """Refuse keys that exceed the limit; the message names the flag by which the people at this site can allow them."""
     if too_much := beyond(keys, allowed):
         named = ", ".join(f"'{key}' (about {ABOUT[kind]})" for key, kind in too_much.items())
         least = max(too_much.values(), key=LEVELS.index)

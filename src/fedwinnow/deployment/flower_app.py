@@ -1,8 +1,8 @@
-"""The Flower app: the same run on a Flower federation that people already have, started with `flwr run`.
+"""The Flower app: a run on an existing Flower federation, started with `flwr run`.
 
-The run config of the server names `config` (a TOML file as for `fedwinnow run`), `out` and `sites`; the node config of
-each site names `data`, or `scene` and `clients`, and `folder`; `allow-exposure` bounds what others may learn, and
-`least-count` is the site's own, as in `join`. Everything here is Flower's public interface.
+The run config of the server has `flags` (a TOML file as for `fedwinnow run`), `out` and `sites`. The node config of
+each site has `data`, or `scene` and `clients`, and `folder`; `allow-exposure` and `least-count` are as in `join`. This
+file uses Flower's public interface only.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fedwinnow.config import find_config, read_config
 from fedwinnow.deployment.exposure_limit import level_of
-from fedwinnow.deployment.flower_records import answered
+from fedwinnow.deployment.flower_records import reply_of
 from fedwinnow.deployment.flower_run import Terms, coordinate
 from fedwinnow.deployment.serve_settings import ServeSettings
 from fedwinnow.deployment.site import Site
 from fedwinnow.deployment.site_data import holding_of
 from fedwinnow.errors import UsageError
+from fedwinnow.flags import find_config, read_config
 
 server_app = ServerApp()
 client_app = ClientApp()
@@ -31,12 +31,12 @@ Number = TypeVar("Number", int, float)
 
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Play the run that the run config names."""
+    """Play the run of the run config."""
     settings = {key: str(value) for key, value in context.run_config.items()}
-    for key in ("config", "out", "sites"):
+    for key in ("flags", "out", "sites"):
         if key not in settings:
             raise UsageError(f"the run config has no '{key}'; needed: config, out and sites.")
-    config = find_config(settings["config"])
+    config = find_config(settings["flags"])
     serve = ServeSettings(**read_config(config, ServeSettings), config=config)
     sites = number(int, "sites", settings["sites"])
     timeout = number(float, "timeout", settings.get("timeout", str(serve.timeout)))
@@ -55,12 +55,12 @@ def number(kind: type[Number], key: str, text: str) -> Number:
 
 @client_app.train()
 def train(message: Message, context: Context) -> Message:
-    """Answer one message for the clients that the node config names."""
+    """Answer one message for the clients of the node config."""
     keys = ("data", "scene", "clients", "name", "folder", "allow-exposure", "least-count")
     site = site_of(*(str(context.node_config.get(key, "")) for key in keys), context.node_id)
-    reply = answered(site, message)
+    reply = reply_of(site, message)
     if site.failure is not None:
-        print(f"error: {site.failure}")  # into Flower's log: this process is not ours to end
+        print(f"error: {site.failure}")  # into Flower's log; Flower ends this process
     return reply
 
 
@@ -68,7 +68,7 @@ def train(message: Message, context: Context) -> Message:
 def site_of(
     data: str, scene: str, clients: str, name: str, folder: str, allowed: str, least_count: str, node: int
 ) -> Site:
-    """The site of a node, kept where Flower keeps the process."""
+    """The site of a node; kept for the next message if Flower keeps the process."""
     if allowed and scene:
         raise UsageError(f"the node config has allow-exposure = {allowed!r} with a scene; allowed: with data.")
     least = number(int, "least-count", least_count) if least_count else None

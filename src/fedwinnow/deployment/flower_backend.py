@@ -1,4 +1,4 @@
-"""Clients at other machines: questions and answers as messages over any Flower grid, by its public interface."""
+"""The backend for clients at other machines: tasks and answers as messages over any Flower grid."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from torch import Tensor
 
 from fedwinnow.deployment.flower_records import from_records, to_records
 from fedwinnow.deployment.foreign_text import one_line
-from fedwinnow.deployment.site import MEMORY_FILE, NOTES, REPLY
+from fedwinnow.deployment.site import NOTES, REPLY, names_memory
 from fedwinnow.errors import DataError
 from fedwinnow.federation.host import Answer, Host, Task
 from fedwinnow.mathematics.payload import Payload
 
-AHEAD = 2  # messages under way per node: the next one is there when a site ends the one before
-SOON = 0.02  # seconds until a part of a message that is not there yet is looked for again
+AHEAD = 2  # messages on their way per node, so that a site has the next one when it ends the one before
+SOON = 0.02  # seconds until the next look for a missing part of a message
 SHORTEST, LONGEST = 0.05, 1.0  # seconds between two looks for a message
 PATIENCE_FOR_HELLO = 60.0  # seconds
 ASKED_AGAIN = 3.0  # seconds until a site that cannot take part is asked again
 
-MOST_COUNTED = 10**15  # samples that a site computed with: above that a claim is a mistake
+MOST_COUNTED = 10**15  # samples that a site computed with: a larger number is a mistake
 LONGEST_NAME = 60  # letters of a site's name
 
 Packed = dict[int, tuple[Tensor, Array]]
@@ -35,10 +35,10 @@ Names = Callable[[int], str | None]  # the name that a node's key belongs to
 
 @dataclass(frozen=True, eq=False)
 class Letter:
-    """A message to a node; `number` tells letters of one exchange apart."""
+    """A message to a node; `number` identifies it within one exchange."""
 
     number: int
-    node: int | None  # None: nobody knows where its receiver is
+    node: int | None  # None: its receiver is not connected
     content: RecordDict
 
 
@@ -49,14 +49,14 @@ class Lost:
     reason: str
 
 
-def nap(since: float) -> float:
-    """Wait for the next look: a tenth of the time in which nothing came, so that looking costs next to nothing."""
+def pause(since: float) -> float:
+    """Wait before the next look: a tenth of the time in which nothing came, so that looking costs little."""
     time.sleep(min(max((time.monotonic() - since) / 10, SHORTEST), LONGEST))
     return since
 
 
 def exchange(grid: Grid, letters: Sequence[Letter], timeout: float) -> Iterator[tuple[Letter, RecordDict | Lost]]:
-    """Send letters, some at a time to each node, and give back what came of each, as it comes."""
+    """Send letters, a few at a time to each node; yields each with its reply, or why there is none, as it comes."""
     waiting: dict[int | None, deque[Letter]] = {}
     for letter in letters:
         waiting.setdefault(letter.node, deque()).append(letter)
@@ -64,18 +64,18 @@ def exchange(grid: Grid, letters: Sequence[Letter], timeout: float) -> Iterator[
     since = time.monotonic()
     while waiting or under_way:
         yield from post(grid, waiting, under_way, timeout)
-        looked = time.monotonic()  # a site that dies while it sends holds up the look; the others must not pay for it
+        looked = time.monotonic()  # before pulling, which a dying site may delay: others must not time out by it
         arrived = list(grid.pull_messages(list(under_way))) if under_way else []
         for message in arrived:
             letter, _ = under_way.pop(message.metadata.reply_to_message_id)
             for name, (other, _) in under_way.items():
-                if other.node == letter.node:  # it was waiting for this one: its time begins now
+                if other.node == letter.node:  # the site begins with this one only now
                     under_way[name] = other, time.monotonic() + timeout
             yield letter, Lost(reason_of(message)) if message.has_error() else message.content
         for name in [name for name, (_, until) in under_way.items() if until < looked]:
             yield under_way.pop(name)[0], Lost(f"no reply within {timeout:g} seconds")
         if arrived or under_way:
-            since = time.monotonic() if arrived else nap(since)
+            since = time.monotonic() if arrived else pause(since)
 
 
 def post(
@@ -84,7 +84,7 @@ def post(
     under_way: dict[str, tuple[Letter, float]],
     timeout: float,
 ) -> Iterator[tuple[Letter, Lost]]:
-    """Send what there is room for; letters to a node that is not there are lost at once."""
+    """Send as many letters as each node has room for; those to a node that is not connected are lost at once."""
     busy = [letter.node for letter, _ in under_way.values()]
     ready = {node: AHEAD - busy.count(node) for node in waiting}
     there = set(grid.get_node_ids()) if any(room > 0 for room in ready.values()) else set()
@@ -105,37 +105,37 @@ def post(
 
 
 def reason_of(message: Message) -> str:
-    """What Flower says about a message that has no reply."""
+    """Flower's reason why a message has no reply."""
     return f"the site was lost ({one_line(message.error.reason, 120) or message.error.code})"
 
 
 class Roster:
-    """Which sites are there, and where each client lives.
+    """Which sites are connected, and at which node each client is.
 
-    Where there are keys, a site is its key, whatever it says of itself. Only in a simulation, whose samples are no
-    site's own, does a site say which clients it carries; once the run has begun, they stay with it.
+    With keys, a site is identified by its key and not by the name that it states. Only in a simulation does a site
+    state which clients it has; once the run has begun, they stay with it.
     """
 
     def __init__(
         self, grid: Grid, hello: dict[str, Any], unfit: Unfit, names: Names | None, say: Callable[[str], None]
     ) -> None:
         self.grid, self.hello, self.unfit, self.names, self.say = grid, hello, unfit, names, say
-        self.simulated = hello["task"] is None  # a coordinator that has a task has no scene
-        self.members: tuple[str, ...] | None = None  # the only names that a run has room for, once it has begun
-        self.owners: dict[int, str] | None = None  # client -> the site that carries it, once a simulation has begun
-        self.known: dict[int, dict[str, Any]] = {}  # node -> what it said of itself
-        self.refused: dict[int, tuple[str, float]] = {}  # who and why, and when it may be asked again
-        self.declined: dict[int, str] = {}  # node -> the name of a site that does not want to take part
+        self.simulated = hello["task"] is None  # a coordinator has either a task or a scene
+        self.members: tuple[str, ...] | None = None  # the sites of the run, once it has begun
+        self.owners: dict[int, str] | None = None  # client -> its site, once a simulation has begun
+        self.known: dict[int, dict[str, Any]] = {}  # node -> what it stated about itself
+        self.refused: dict[int, tuple[str, float]] = {}  # node -> why, and when to ask again
+        self.declined: dict[int, str] = {}  # node -> the name of a site that declines to take part
 
     def begin(self, site_names: tuple[str, ...]) -> None:
-        """From now on nobody takes the place of another: a site is a member by its name, a client stays at its site."""
+        """The run begins: from now on its sites, and the site of each client, are fixed."""
         if self.simulated:
             self.owners = {client: self.known[node]["site"] for client, node in self.places(site_names).items()}
         else:
             self.members = site_names
 
     def refresh(self) -> None:
-        """Ask new nodes who they are; who left may come back with other data, who was refused may be right by now."""
+        """Ask new nodes who they are, and refused ones again; forget those that have left."""
         there, now = list(self.grid.get_node_ids()), time.monotonic()
         self.known = {node: facts for node, facts in self.known.items() if node in there}
         patient = [node for node, (_, until) in self.refused.items() if until > now]
@@ -153,9 +153,9 @@ class Roster:
             continue  # a site that does not hear it will be asked again or has left
 
     def introduce(self, node: int, content: RecordDict) -> str | None:
-        """Take in what a node says of itself; what it has to be told, where it cannot take part.
+        """Record what a node states about itself; returns the reason to send it if it cannot take part.
 
-        One that knows by itself is told as well: it stays until it hears that it was heard.
+        A site that declined is sent the reason as well: it waits for that before it leaves.
         """
         try:
             facts, _ = from_records(content)
@@ -184,20 +184,20 @@ class Roster:
         return reason if text != before or "error" in facts else None
 
     def name_of(self, node: int, facts: dict[str, Any]) -> str | None:
-        """The name of the node's key, None for a key that is no site's; without keys a site's own word."""
+        """The name of the node's key, None for an unknown key; without keys the name that the site states."""
         if self.names is not None:
             return self.names(node)
         return one_line(facts.get("site", ""), LONGEST_NAME) or str(node)
 
     def problem_with(self, name: str | None, facts: dict[str, Any]) -> str | None:
-        """Why a node cannot take part, in words that may be printed."""
+        """Why a node cannot take part, as printable text; None if it can."""
         if name is None:
-            return "its key is that of no site"
+            return "its key belongs to no site"
         reason = facts["error"] if "error" in facts else self.conflict(name, facts) or self.unfit(facts)
         return None if reason is None else one_line(reason)
 
     def conflict(self, name: str, claim: dict[str, Any]) -> str | None:
-        """Why a newcomer cannot be told apart from a site that is there."""
+        """Why a new site conflicts with a site that is connected; None if it does not."""
         for facts in self.known.values():
             if facts["site"] == name:
                 return "a site of this name is there already (join --name), or its last visit has not ended yet"
@@ -208,9 +208,9 @@ class Roster:
         return None
 
     def conflict_of_clients(self, name: str, numbers: Any) -> str | None:
-        """Why a site of a simulation cannot carry the clients that it says it has."""
+        """Why a site of a simulation cannot have the clients that it states; None if it can."""
         if numbers is None:
-            return None  # `unfit` says so
+            return None  # `unfit` refuses it
         if not isinstance(numbers, list) or not all(type(one) is int for one in numbers):
             return f"it says that it has the clients {str(numbers)[:80]}; allowed: a list of numbers"
         for facts in self.known.values():
@@ -223,7 +223,7 @@ class Roster:
         return None
 
     def places(self, site_names: tuple[str, ...]) -> dict[int, int]:
-        """The node of every client: sites with their own data are numbered by name, others say which they have."""
+        """The node of every client: in a simulation a site states its clients, else it is one client, by its name."""
         found: dict[int, int] = {}
         for node, facts in self.known.items():
             if self.simulated:
@@ -234,13 +234,13 @@ class Roster:
 
 
 class Flower:
-    """Reaches clients through a grid; the test part is scored here."""
+    """Reaches clients through a grid; scores the test part in this process."""
 
     def __init__(self, host: Host, roster: Roster, run: dict[str, Any], names: tuple[str, ...], timeout: float) -> None:
         self.host, self.roster, self.run, self.names, self.timeout = host, roster, run, names, timeout
 
     def exchange(self, tasks: Iterable[Task]) -> Iterator[Answer]:
-        """Answers in the order of the tasks, whoever is ready first."""
+        """Answers in the order of the tasks."""
         self.roster.refresh()
         places = self.roster.places(self.names)
         packed: Packed = {}
@@ -265,11 +265,11 @@ class Flower:
                 turn += 1
 
     def facts(self, kind: str, client: int) -> dict[str, Any]:
-        """What every message to a client says, so that a site that was started again needs nothing else."""
+        """What every message to a client contains, so that a restarted site needs nothing else."""
         return {"kind": kind, "run": self.run, "number": client, "client": client}
 
     def finish(self, number: int, payloads: dict[int, tuple[Payload, str | None]]) -> dict[str, list[int]]:
-        """Tell every site that the run is over, with the last model; by reason, the clients that were not reached."""
+        """Tell every site that the run is over and send the last model; returns the clients not reached, by reason."""
         self.roster.refresh()
         places = self.roster.places(self.names)
         letters, packed = [], Packed()
@@ -294,11 +294,11 @@ class Flower:
         return self.host.score(part, weights, 0, count)
 
     def close(self) -> None:
-        """The link belongs to whoever opened it."""
+        """Nothing to close: the caller opened the link and closes it."""
 
 
 def answer_of(client: int, outcome: RecordDict | Lost) -> Answer:
-    """What came of a letter, as the rounds know it; nothing that a site says is believed without a look."""
+    """The outcome of a letter as an answer; everything that a site sends is checked."""
     if isinstance(outcome, Lost):
         return Answer(client, error=outcome.reason)
     try:
@@ -311,23 +311,19 @@ def answer_of(client: int, outcome: RecordDict | Lost) -> Answer:
         return Answer(client, absent=True)
     memory = facts.get("memory")
     if memory is not None and not names_memory(memory, client):
-        return Answer(client, error=f"it names the memory {one_line(memory, 80)!r}, which is none of client {client}")
+        return Answer(
+            client, error=f"it names the memory {one_line(memory, 80)!r}, which is not that of client {client}"
+        )
     return Answer(
         client=client,
         reply={key.removeprefix(REPLY): value for key, value in payload.items() if key.startswith(REPLY)},
         memory=memory,
         notes={key.removeprefix(NOTES): value for key, value in payload.items() if key.startswith(NOTES)},
-        forward_samples=whole(facts.get("forward_samples")),
-        backward_samples=whole(facts.get("backward_samples")),
+        forward_samples=count_from(facts.get("forward_samples")),
+        backward_samples=count_from(facts.get("backward_samples")),
     )
 
 
-def names_memory(name: Any, client: int) -> bool:
-    """Whether this is the name of a version of a client's memory."""
-    found = MEMORY_FILE.fullmatch(name) if isinstance(name, str) else None
-    return found is not None and int(found[1]) == client
-
-
-def whole(value: Any) -> int:
-    """A count; nothing where a site sends something else."""
+def count_from(value: Any) -> int:
+    """A count from a site; 0 if it is not one."""
     return value if type(value) is int and 0 <= value < MOST_COUNTED else 0

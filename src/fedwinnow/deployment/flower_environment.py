@@ -1,4 +1,4 @@
-"""Before Flower is imported: nothing of it calls out, logs or writes into anybody's home, and its version is right."""
+"""Before Flower is imported: switch off its telemetry, logs and files in the home folder, and check its version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUITABLE = "1.41"
 
 
 def prepare(command: str) -> None:
-    """Set what Flower looks at once, when it is imported; what the user has set stays."""
+    """Set the variables that Flower reads when it is imported; those that the user has set stay."""
     try:
         found = version("flwr")
     except PackageNotFoundError:
@@ -21,7 +21,7 @@ def prepare(command: str) -> None:
     if not found.startswith(SUITABLE + "."):
         raise UsageError(
             f"Flower {found} is installed; fedwinnow {command} needs {SUITABLE}.*, because it uses parts that may "
-            f"change with any version: pip install 'flwr=={SUITABLE}.*'. The Flower app is not bound to it."
+            f"change with any version: pip install 'flwr=={SUITABLE}.*'. The Flower app works with other versions, too."
         )
     settings = {
         "FLWR_TELEMETRY_ENABLED": "0",

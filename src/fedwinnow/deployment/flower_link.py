@@ -1,7 +1,7 @@
 """The coordinator's side of Flower's own link: it runs in a thread of this process.
 
-Flower serves its control interface, which has no login, on the same port; so nobody is let through to more than the
-sites' interface. Nothing here ends the process or signals it.
+Flower serves its control interface, which has no login, on the same port; so only requests to the sites' interface
+are let through. Nothing here ends the process or signals it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from fedwinnow.deployment.flower_private import (
 from fedwinnow.deployment.keys import ServerFiles
 from fedwinnow.errors import DataError, UsageError
 
-MOST_SAID = 100  # different things about strangers: nobody from outside can fill a log
+MOST_SAID = 100  # different lines about refused requests, so that strangers cannot fill a log
 CLOSING = 5.0  # seconds for the link to close
 take_replies = fleet_handlers.push_messages
 
@@ -71,7 +71,7 @@ class FleetOnly:
 
 
 class Direct:
-    """Answers what a grid asks by the link's own functions, without a request over the network."""
+    """Calls the link's own functions for a grid, without a request over the network."""
 
     def __init__(self, state: Any, task: Any) -> None:
         self.state, self.task = state, task
@@ -82,16 +82,16 @@ class Direct:
         return lambda request: function(request, self.state, self.task)
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Nothing to close."""
 
 
 class Link:
-    """Flower's link in a thread of this process, and a grid to it."""
+    """Flower's link in a thread of this process, and a grid on it."""
 
     def __init__(
         self, host: str, port: int, files: ServerFiles | None, timeout: float, say: Callable[[str], None]
     ) -> None:
-        # By default it looks again after a whole second, and waits two hours for a site that dies while it sends.
+        # Flower's default is to look again after a second and to wait two hours for a site that dies while it sends.
         patient = functools.partial(pull_objects, initial_backoff=SOON, backoff_cap=1, max_time=timeout)
         http_grid.pull_objects = patient  # type: ignore[attr-defined]
         fleet_handlers.push_messages = take_own_replies
@@ -111,7 +111,7 @@ class Link:
         self.grid = self.open_grid()
 
     def started(self, host: str, port: int, files: ServerFiles | None) -> uvicorn.Server:
-        """Listen, in a thread."""
+        """Start to listen, in a thread."""
         certificate, key = (str(files.certificate), str(files.key)) if files else (None, None)
         guarded = FleetOnly(self.app, self.once)
         settings = uvicorn.Config(
@@ -137,13 +137,13 @@ class Link:
         return server
 
     def once(self, text: str) -> None:
-        """Tell the operator, but not the same thing every two seconds."""
+        """Print a line for the operator, but the same one only once."""
         if text not in self.said and len(self.said) < MOST_SAID:
             self.said.add(text)
             self.say(text)
 
     def open_grid(self) -> HttpGrid:
-        """A run of Flower's that is ours, and the grid that belongs to it."""
+        """Start a run in Flower's sense, and return its grid."""
         number = self.state.create_run(
             fab_id="fedwinnow/run",
             fab_version="0",
@@ -166,12 +166,12 @@ class Link:
         return grid
 
     def keep_alive(self, task: int) -> None:
-        """Flower ends runs that do not say from time to time that they are there."""
+        """Send heartbeats for the run, because Flower ends runs without them."""
         while not self.stop.wait(HEARTBEAT_MIN_INTERVAL):
             self.state.acknowledge_task_heartbeat(task)
 
     def name_of(self, node: int) -> str | None:
-        """The name that belongs to a node's key; None for a key that is that of no site."""
+        """The site that a node's key belongs to; None for an unknown key."""
         return self.names.get(node)
 
     def close(self) -> None:
@@ -182,20 +182,20 @@ class Link:
 
 
 def take_own_replies(request: Any, state: Any) -> Any:
-    """Flower looks at whose key signed a request, but not at whether the replies in it are that site's own."""
+    """Refuse replies in the name of another site: Flower checks who signed a request, but not whose replies it has."""
     if any(message.metadata.src_node_id != request.node.node_id for message in request.messages_list):
         raise HTTPException(403, "a reply in the name of another site")
     return take_replies(request, state)
 
 
 def run_quietly(server: uvicorn.Server) -> None:
-    """uvicorn ends its thread by SystemExit when a port is taken."""
+    """Run the server; uvicorn raises SystemExit when the port is taken."""
     with contextlib.suppress(SystemExit):
         server.run()
 
 
 def config_of(host: str, port: int, files: ServerFiles | None) -> SuperLinkLifespanConfig:
-    """Everything of Flower's that we do not need, switched off."""
+    """Flower's settings, with everything switched off that is not needed."""
     return SuperLinkLifespanConfig(
         control_address="",
         health_server_address=None,
@@ -223,10 +223,10 @@ def config_of(host: str, port: int, files: ServerFiles | None) -> SuperLinkLifes
 
 
 def public_key(content: bytes, name: str) -> bytes:
-    """The key of a site in the form that Flower compares."""
+    """A site's key in the form that Flower compares."""
     try:
         key: Any = load_ssh_public_key(content)
         compared: bytes = public_key_to_bytes(key)
     except (ValueError, TypeError) as problem:
-        raise DataError(f"--tls: {name} is no public key that can be read ({problem}).") from None
+        raise DataError(f"--tls: {name} cannot be read as a public key ({problem}).") from None
     return compared

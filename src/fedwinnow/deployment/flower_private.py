@@ -1,8 +1,8 @@
-"""What is private in Flower and used here, all of it: written for Flower 1.41 (`flower_environment.SUITABLE`).
+"""All private names of Flower that fedwinnow uses, for Flower 1.41 (`flower_environment.SUITABLE`).
 
-Any of these names may change or go with any version of Flower; whoever moves to another one reads this list first.
+Any of them may change with any version of Flower; start with this list when you move to another one.
 `flower_link.py` (the coordinator's side) and `flower_visit.py` (a site's) use them. `flower_environment.prepare` must
-be called before this file is imported, because Flower looks at its settings only then.
+be called before this file is imported, because Flower reads its settings on import.
 """
 
 from flwr.app.message import remove_content_from_message
@@ -42,45 +42,3 @@ from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.superlink.servicer.runtime import runtime_handlers as link_handlers
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
-
-__all__ = [
-    "HEARTBEAT_MIN_INTERVAL",
-    "NOOP_ACCOUNT_NAME",
-    "NOOP_FEDERATION_ID",
-    "NOOP_FLWR_AID",
-    "SUPERLINK_NODE_ID",
-    "ConfirmMessageReceivedRequest",
-    "FleetHttpClient",
-    "HttpGrid",
-    "Node",
-    "NodeAuthHttpInterceptor",
-    "ObjectPullError",
-    "ObjectPushError",
-    "RuntimeVersionHttpInterceptor",
-    "SendNodeHeartbeatRequest",
-    "SuperLinkLifespan",
-    "SuperLinkLifespanConfig",
-    "TaskIdentity",
-    "TaskType",
-    "core_handlers",
-    "create_app",
-    "fleet",
-    "fleet_handlers",
-    "generate_key_pairs",
-    "get_all_nested_objects",
-    "get_object_tree",
-    "http_grid",
-    "inflate_object_from_contents",
-    "iterate_object_tree",
-    "link_handlers",
-    "load_control_authn_plugin",
-    "make_pull_object_fn_protobuf",
-    "make_push_object_fn_protobuf",
-    "message_from_proto",
-    "message_to_proto",
-    "no_object_id_recompute",
-    "public_key_to_bytes",
-    "pull_objects",
-    "push_objects",
-    "remove_content_from_message",
-]

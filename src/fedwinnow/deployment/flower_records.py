@@ -1,4 +1,4 @@
-"""Payloads as Flower's array records and back: every kind of number bit for bit, nothing pickled, no claim believed."""
+"""Payloads as Flower's array records and back: bit for bit, nothing pickled, everything checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedwinnow.mathematics.payload import Payload
 if TYPE_CHECKING:
     from fedwinnow.deployment.site import Site
 
-RAW = "fedwinnow.raw"  # how Flower is told that an array is its bytes as they lie in memory
+RAW = "fedwinnow.raw"  # Flower's name for the format of an array: its bytes as in memory
 ARRAYS, FACTS = "payload", "facts"
 LONGEST_NAME = 100  # letters in the name of a tensor
 
@@ -31,10 +31,10 @@ KINDS = {
 
 
 def to_records(facts: dict[str, Any], payload: Payload, packed: dict[int, tuple[Tensor, Array]]) -> RecordDict:
-    """What one message carries: facts as one JSON text, and the tensors.
+    """The content of a message: facts as one JSON text, and the tensors.
 
-    `packed` remembers tensors that were packed before, because the same model usually goes to everybody; it holds the
-    tensors too, so that no other tensor can take the place of one that is gone.
+    `packed` remembers tensors that were packed before, because the same model usually goes to every site. It is keyed
+    by id and keeps the tensors alive, so that no new tensor can have the id of an old one.
     """
     for value in payload.values():
         if id(value) not in packed:
@@ -44,10 +44,10 @@ def to_records(facts: dict[str, Any], payload: Payload, packed: dict[int, tuple[
 
 
 def from_records(content: RecordDict) -> tuple[dict[str, Any], Payload]:
-    """The facts and the tensors of a message; a message that is not one of ours is an error that says why."""
+    """The facts and the tensors of a message; an error if it is not a message of fedwinnow."""
     arrays, facts = content.get(ARRAYS), content.get(FACTS)
     if not isinstance(arrays, ArrayRecord) or not isinstance(facts, ConfigRecord):
-        raise DataError("a message has not the records of fedwinnow: another program may be talking to this run.")
+        raise DataError("a message does not have the records of fedwinnow: another program may be talking to this run.")
     try:
         found = json.loads(str(facts["json"]))
     except (KeyError, ValueError, RecursionError) as problem:
@@ -62,8 +62,8 @@ def from_records(content: RecordDict) -> tuple[dict[str, Any], Payload]:
     return found, {key: from_array(key, array) for key, array in arrays.items()}
 
 
-def answered(site: Site, message: Message) -> Message:
-    """The reply to a message, on any link."""
+def reply_of(site: Site, message: Message) -> Message:
+    """The site's reply to a message."""
     try:
         facts, payload = from_records(message.content)
     except DataError as problem:
@@ -83,7 +83,7 @@ def to_array(value: Tensor) -> Array:
 
 
 def from_array(key: str, array: Array) -> Tensor:
-    """One tensor from its bytes; room is made only for bytes that are really there."""
+    """One tensor from its bytes; the stated shape must match the number of bytes before memory is taken."""
     if array.stype != RAW or array.dtype not in KINDS:
         raise DataError(f"'{key}' came as {array.stype!r} of {array.dtype!r}; allowed: {RAW} of {', '.join(KINDS)}.")
     kind, shape = KINDS[array.dtype], tuple(array.shape)
@@ -92,6 +92,6 @@ def from_array(key: str, array: Array) -> Tensor:
         raise DataError(f"'{key}' claims the shape {shape} of {array.dtype}, but {len(array.data)} bytes came.")
     if not array.data:
         return torch.empty(shape, dtype=kind)
-    if kind is torch.bool:  # a byte that is neither 0 nor 1 is no truth value, and torch would not look
+    if kind is torch.bool:  # torch would not refuse bytes other than 0 and 1
         return torch.frombuffer(bytearray(array.data), dtype=torch.uint8).ne(0).reshape(shape)
     return torch.frombuffer(bytearray(array.data), dtype=kind).reshape(shape)

@@ -1,4 +1,4 @@
-"""A whole run over a Flower grid: wait for the sites, play, tell them that it is over."""
+"""A whole run over a Flower grid: wait for the sites, play the rounds, tell the sites that the run is over."""
 
 from __future__ import annotations
 
@@ -23,21 +23,19 @@ from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Host
 
 LOOK = 0.2  # seconds between two looks for sites
-LARGEST = 10**9  # samples of one site: above that a claim is a mistake, and the coordinator would run out of memory
+LARGEST = 10**9  # samples of one site: a larger number is a mistake and would fill the coordinator's memory
 
 
 @dataclasses.dataclass(frozen=True)
 class Terms:
-    """How a run over a network is carried out, besides what every run has."""
+    """The settings of a run over a network that other runs do not have."""
 
     sites: int
     timeout: float = 600.0  # seconds for a site to answer one question
     patience: float = 3600.0  # seconds to wait for the sites
     say: Callable[[str], None] = print
     names: Names | None = None  # the name that a node's key belongs to; None where there are no keys
-    quorum: float = (
-        1.0  # the share of the sites without which a run does not begin, where some do not want to take part
-    )
+    quorum: float = 1.0  # the share of the sites that must take part, where others decline
 
     def __post_init__(self) -> None:
         for flag, value in (("sites", self.sites), ("timeout", self.timeout), ("patience", self.patience)):
@@ -46,8 +44,8 @@ class Terms:
 
 
 @dataclasses.dataclass
-class Herald(Watcher):
-    """Tells the operator at once who was left out of a round, and why."""
+class DroppedSites(Watcher):
+    """Tells the operator after each round which sites were left out, and why."""
 
     say: Callable[[str], None]
 
@@ -64,24 +62,24 @@ def coordinate(
     terms: Terms,
     watchers: tuple[Watcher, ...] = (),
 ) -> dict[str, Any]:
-    """Play an experiment with sites that a grid reaches, and give back its summary."""
+    """Play an experiment with the sites of a grid, and return its summary."""
     folder = RunFolder(out)
     with folder.locked():
-        if (out / "config.toml").exists():  # `check` would say it when all have come
-            folder.settings()  # of a version that we know
+        if (out / "config.toml").exists():  # an error here, before the sites are waited for
+            folder.settings()  # refuses a folder of a newer version
             if not (execution.resume or execution.redo):
                 raise UsageError(
                     f"--out {out} already holds a run. Add --resume to continue it, or choose another folder."
                 )
-        if execution.faults.on_client_error == "drop":
-            terms = dataclasses.replace(terms, quorum=execution.faults.quorum)
+        if execution.on_client_error == "drop":
+            terms = dataclasses.replace(terms, quorum=execution.quorum)
         if experiment.scene is not None:
             stage = prepare(experiment)
             roster = gather(grid, hello_of(stage, simulated=True), other_scene(stage), terms)
             check_shares(roster, stage)
         else:
             own = task_data(load(experiment.data))
-            early = real_stage(experiment, own, {"anybody": 1})  # what is wrong with the method or model is said now
+            early = real_stage(experiment, own, {"anybody": 1})  # finds errors in method and model before sites come
             roster = gather(grid, hello_of(early, simulated=False), no_samples, terms)
             samples = {facts["site"]: 0 if too_few(facts) else facts["samples"] for facts in roster.known.values()}
             stage = real_stage(experiment, own, samples)
@@ -92,7 +90,7 @@ def coordinate(
 
 
 def gather(grid: Grid, hello: dict[str, Any], unfit: Unfit, terms: Terms) -> Roster:
-    """Wait until enough sites are there, and say who is."""
+    """Wait until enough sites have connected, and print which ones."""
     roster = Roster(grid, hello, unfit, terms.names, terms.say)
     until, shown = time.monotonic() + terms.patience, -1
     while True:
@@ -110,7 +108,7 @@ def gather(grid: Grid, hello: dict[str, Any], unfit: Unfit, terms: Terms) -> Ros
 
 
 def goes_on_without(roster: Roster, terms: Terms) -> bool:
-    """Whether all who were waited for have come or do not want to take part, and those who came are enough."""
+    """Whether every expected site has come or declined, and enough have come; an error if too few have."""
     absent = sorted(set(roster.declined.values()) - {facts["site"] for facts in roster.known.values()})
     came, needed = len(roster.known), max(1, math.ceil(terms.quorum * terms.sites - 1e-9))
     if not absent or came + len(absent) < terms.sites:
@@ -123,7 +121,7 @@ def goes_on_without(roster: Roster, terms: Terms) -> bool:
 
 
 def no_samples(facts: dict[str, Any]) -> str | None:
-    """Why a real site cannot take part: what it says of its samples cannot be so."""
+    """Why a real site cannot take part: it states an impossible number of samples; None if it can."""
     samples = facts.get("samples")
     if too_few(facts) or (type(samples) is int and 0 < samples < LARGEST):
         return None
@@ -131,12 +129,12 @@ def no_samples(facts: dict[str, Any]) -> str | None:
 
 
 def too_few(facts: dict[str, Any]) -> bool:
-    """Whether a site says that it has fewer samples than the least count: it is there, and takes no part."""
+    """Whether a site has fewer samples than the least count: it is connected, but absent from every round."""
     return facts.get("few") is True
 
 
 def other_scene(stage: Stage) -> Unfit:
-    """Why a site of a simulation cannot take part: it has another scene than the coordinator, or hides its clients."""
+    """Why a site of a simulation cannot take part: another scene than the coordinator's, or no list of clients."""
 
     def unfit(facts: dict[str, Any]) -> str | None:
         if facts.get("scene") != stage.scene.hash:
@@ -148,7 +146,7 @@ def other_scene(stage: Stage) -> Unfit:
 
 
 def check_shares(roster: Roster, stage: Stage) -> None:
-    """Every client of a scene must be at a site."""
+    """Refuse to start while a client of the scene is at no site."""
     places = roster.places(stage.site_names)
     if absent := [client for client in range(stage.sites.holdings.clients) if client not in places]:
         raise UsageError(f"client {absent[0]} is at no site ({len(absent)} in all); give --clients at the sites.")
@@ -157,7 +155,7 @@ def check_shares(roster: Roster, stage: Stage) -> None:
 def play_over(
     roster: Roster, stage: Stage, folder: RunFolder, execution: Execution, terms: Terms, watchers: tuple[Watcher, ...]
 ) -> dict[str, Any]:
-    """Play a stage with the sites that were gathered."""
+    """Play a run with the sites that have come."""
     run = describe_run(stage, simulated=stage.simulated)
     backends: list[Flower] = []
 
@@ -167,7 +165,7 @@ def play_over(
 
     claim = claimed(stage, folder, execution)
     over_network = dataclasses.replace(execution, backend="flower", reach=reach)
-    player = Player(stage, folder, over_network, (*watchers, Herald(terms.say)))
+    player = Player(stage, folder, over_network, (*watchers, DroppedSites(terms.say)))
     claim.take(folder)
     summary = player.play()
     federation = player.federation

@@ -1,4 +1,4 @@
-"""A site's side of Flower's own link: it pulls, answers and pushes in its own process.
+"""A site's side of Flower's own link: it pulls messages, answers them and pushes the replies, in one process.
 
 It never runs code that was sent to it, and nothing here ends the process or signals it.
 """
@@ -15,7 +15,7 @@ import httpx
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Message
 
-from fedwinnow.deployment.flower_backend import SOON, nap
+from fedwinnow.deployment.flower_backend import SOON, pause
 from fedwinnow.deployment.flower_private import (
     ConfirmMessageReceivedRequest,
     FleetHttpClient,
@@ -41,23 +41,23 @@ from fedwinnow.deployment.flower_private import (
     push_objects,
     remove_content_from_message,
 )
-from fedwinnow.deployment.flower_records import answered
+from fedwinnow.deployment.flower_records import reply_of
 from fedwinnow.deployment.foreign_text import one_line
 from fedwinnow.deployment.keys import SiteFiles
 from fedwinnow.deployment.site import Site
 from fedwinnow.errors import DataError, RunError, UsageError
 
-# Seconds that a site which cannot take part stays for the coordinator's word that it was heard: Flower throws away the
-# replies of a node that has left.
+# Seconds that a site which cannot take part waits until the coordinator confirms that it knows: Flower throws away
+# the replies of a node that has left.
 HEARD_WITHIN = 60.0
 
 
-class Away(Exception):
-    """The coordinator cannot be reached now, or does not take us yet."""
+class Unreachable(Exception):
+    """The coordinator cannot be reached at the moment, or does not accept this site yet."""
 
 
-class JoinRefused(Away):
-    """The coordinator was reached and said no."""
+class JoinRefused(Unreachable):
+    """The coordinator was reached and refused."""
 
 
 class Visit:
@@ -67,7 +67,7 @@ class Visit:
         self.server, self.heartbeat = server, heartbeat
         private, public = load_pair(files)
         self.public = public_key_to_bytes(public)
-        self.unknown = files is None  # without a key that the coordinator has, a site makes itself known
+        self.unknown = files is None  # a site without a key registers a new one
         version: Any = RuntimeVersionHttpInterceptor(component_name="SuperNode")
         interceptors = [version, NodeAuthHttpInterceptor(private, public)]
         root = files.authority.read_bytes() if files else None
@@ -75,38 +75,40 @@ class Visit:
         self.node = Node()
 
     def call(self, method: str, request: Any) -> Any:
-        """One request; what may pass is told apart from what will not."""
+        """Make one request; raises Unreachable for an error that may pass, UsageError for one that will not."""
         try:
             return getattr(self.client, method)(request)
         except httpx.TransportError as problem:
             if "certificate" in str(problem).lower():
-                raise UsageError(distrust(self.server, one_line(problem))) from None
+                raise UsageError(certificate_problem(self.server, one_line(problem))) from None
             reached = self.unknown and not isinstance(problem, httpx.ConnectError)
             hint = "; a coordinator with --tls does not understand plain text" if reached else ""
-            raise Away(f"no answer from {self.server} ({one_line(problem) or type(problem).__name__}){hint}") from None
+            raise Unreachable(
+                f"no answer from {self.server} ({one_line(problem) or type(problem).__name__}){hint}"
+            ) from None
         except (httpx.InvalidURL, UnicodeError) as problem:
             raise UsageError(f"--server {self.server} was given, which cannot be a name ({problem}).") from None
         except httpx.HTTPStatusError as problem:
             raise JoinRefused(refusal(problem.response)) from None
 
     def enter(self) -> None:
-        """Become a node of the coordinator's."""
+        """Connect as a node."""
         if self.unknown:
-            with contextlib.suppress(JoinRefused):  # known already, from before a connection broke
+            with contextlib.suppress(JoinRefused):  # registered before the connection broke
                 self.call("RegisterNode", fleet.RegisterNodeFleetRequest(public_key=self.public))
         wish = fleet.ActivateNodeRequest(public_key=self.public, heartbeat_interval=self.heartbeat)
         got = self.call("ActivateNode", wish)
         self.node = Node(node_id=got.node_id)
 
     def beat(self, stop: threading.Event) -> None:
-        """Say from time to time that we are there, also while a client trains."""
+        """Send heartbeats, also while a client trains."""
         sign = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=self.heartbeat)
-        while not stop.wait(self.heartbeat / 5):  # more often than need be: on a busy machine some come too late
-            with contextlib.suppress(Away, UsageError):  # the main loop meets the same trouble and says so
+        while not stop.wait(self.heartbeat / 5):  # more often than necessary, because some are late on a busy machine
+            with contextlib.suppress(Unreachable, UsageError):  # the main loop meets the same error and reports it
                 self.call("SendNodeHeartbeat", sign)
 
     def one(self, site: Site) -> bool:
-        """Answer one message, where there is one."""
+        """Answer one message; False if none is waiting."""
         got = self.call("PullMessages", fleet.PullMessagesRequest(node=self.node))
         if not got.messages_list:
             return False
@@ -119,11 +121,11 @@ class Visit:
         message: Any = inflate_object_from_contents(name, contents)
         message.metadata.__dict__["_message_id"] = name
         began = time.monotonic()
-        self.push(answered(site, message), run, began)
+        self.push(reply_of(site, message), run, began)
         return True
 
     def push(self, reply: Message, run: int, began: float) -> None:
-        """Send a reply: first what it is made of, then the parts that the link does not have yet."""
+        """Send a reply: first the list of its parts, then the parts that the link does not have yet."""
         with no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
             request = fleet.PushMessagesRequest(
@@ -138,25 +140,25 @@ class Visit:
             push_objects(get_all_nested_objects(reply), push, object_ids_to_push=set(result.objects_to_push))
 
     def leave(self) -> None:
-        """Say goodbye, so that the coordinator need not wait for the next heartbeat."""
-        with contextlib.suppress(Away, UsageError):
+        """Disconnect, so that the coordinator knows it at once."""
+        with contextlib.suppress(Unreachable, UsageError):
             self.call("DeactivateNode", fleet.DeactivateNodeRequest(node_id=self.node.node_id))
 
 
 def load_pair(files: SiteFiles | None) -> tuple[Any, Any]:
-    """The site's keys; new ones that nobody knows where the link is not protected anyway."""
+    """The site's keys; new ones if the link is not protected."""
     if files is None:
         fresh: tuple[Any, Any] = generate_key_pairs()
         return fresh
     try:
         private = load_ssh_private_key(files.key.read_bytes(), None)
     except (ValueError, TypeError) as problem:
-        raise DataError(f"{files.key} is no key that can be read ({problem}).") from None
+        raise DataError(f"{files.key} cannot be read as a key ({problem}).") from None
     return private, private.public_key()
 
 
-def distrust(server: str, problem: str) -> str:
-    """Why a certificate is not believed, by what OpenSSL says."""
+def certificate_problem(server: str, problem: str) -> str:
+    """The message for a certificate that OpenSSL refuses."""
     if "expired" in problem or "not yet valid" in problem:
         when = "has expired" if "expired" in problem else "is not valid yet"
         return (
@@ -170,7 +172,7 @@ def distrust(server: str, problem: str) -> str:
 
 
 def refusal(response: httpx.Response) -> str:
-    """What a status of the coordinator's means."""
+    """What an error status of the coordinator means."""
     text = one_line(response.text, 200)
     if "2004" in text:
         return "the coordinator does not know this site's key, or still waits for an earlier start of this site"
@@ -180,7 +182,7 @@ def refusal(response: httpx.Response) -> str:
 
 
 def join(site: Site, server: str, files: SiteFiles | None, patience: float, heartbeat: float) -> None:
-    """Answer until the run is over; a coordinator that is away is waited for."""
+    """Answer until the run is over; waits while the coordinator cannot be reached."""
     visit = Visit(server, files, heartbeat)
     away, last = time.monotonic(), ""
     while not site.finished:
@@ -188,30 +190,30 @@ def join(site: Site, server: str, files: SiteFiles | None, patience: float, hear
             visit.enter()
             last = ""
             site.say(f"connected to {server} as {site.name}")
-            stay(visit, site)
-        except Away as problem:
+            answer_messages(visit, site)
+        except Unreachable as problem:
             if visit.node.node_id:
                 away, visit.node = time.monotonic(), Node()
-            if str(problem) != last:  # not the same line at every attempt
+            if str(problem) != last:  # print a line only once, not at every attempt
                 last = str(problem)
                 site.say(f"waiting: {last}")
             if time.monotonic() - away > patience:
                 raise RunError(f"{server} was not reached within {patience:g} seconds: {problem}.") from None
-            nap(away)
+            pause(away)
 
 
-def stay(visit: Visit, site: Site) -> None:
-    """Answer until the run is over or the coordinator is gone."""
+def answer_messages(visit: Visit, site: Site) -> None:
+    """Answer until the run is over; raises Unreachable when the coordinator is gone."""
     stop = threading.Event()
     threading.Thread(target=visit.beat, args=(stop,), daemon=True).start()
     since = time.monotonic()
     try:
         while not site.finished:
             try:
-                since = time.monotonic() if visit.one(site) else nap(since)
+                since = time.monotonic() if visit.one(site) else pause(since)
             except (ObjectPullError, ObjectPushError) as problem:
                 site.say(f"a message was given up on its way ({problem})")
-            except Away:
+            except Unreachable:
                 if site.failure is None:
                     raise
                 site.unheard = False  # the coordinator is gone

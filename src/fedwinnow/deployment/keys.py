@@ -1,4 +1,4 @@
-"""Certificates and keys: where they lie, and how they are made for people who have none."""
+"""Certificates and keys: the files they are in, and how `fedwinnow certificates` makes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAYS = 825
 
 @dataclass(frozen=True)
 class ServerFiles:
-    """What the coordinator has: its certificate, and the public key of every site that may come."""
+    """The coordinator's files: its certificate, and the public key of every site that may join."""
 
     folder: Path
 
@@ -47,7 +47,7 @@ class ServerFiles:
 
 @dataclass(frozen=True)
 class SiteFiles:
-    """What a site has: the authority that it trusts, and its own key."""
+    """A site's files: the authority that it trusts, and its own key."""
 
     folder: Path
 
@@ -64,7 +64,7 @@ class SiteFiles:
 
 
 def require(folder: Path, *names: str) -> None:
-    """Say which file is missing."""
+    """Refuse a folder in which one of these files is missing."""
     for name in names:
         if not (folder / name).is_file():
             raise DataError(
@@ -74,32 +74,40 @@ def require(folder: Path, *names: str) -> None:
 
 
 def make_certificates(out: Path, hosts: tuple[str, ...], sites: tuple[str, ...]) -> list[Path]:
-    """A certificate authority, the coordinator's folder and one folder per site; what was written."""
+    """Make a certificate authority, the coordinator's folder and one folder per site; returns the files written."""
     refuse_unusable(out, hosts, sites)
     try:
+        from cryptography.hazmat.primitives import serialization as form
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError:
         raise missing_extra("flower", "making certificates") from None
+
+    def private(key: Any, kind: form.PrivateFormat) -> bytes:
+        return bytes(key.private_bytes(form.Encoding.PEM, kind, form.NoEncryption()))
+
+    def public(key: Any) -> bytes:
+        return bytes(key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)) + b"\n"
+
     authority_key, server_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     authority = certificate("fedwinnow authority", authority_key, authority_key, None, ())
     server = certificate(hosts[0], server_key, authority_key, authority, hosts)
     written = [
-        write(out / "ca.crt", pem(authority)),
-        write(out / "server.crt", pem(server)),
-        write(out / "server.key", private_pem(server_key), secret=True),
+        write(out / "ca.crt", authority.public_bytes(form.Encoding.PEM)),
+        write(out / "server.crt", server.public_bytes(form.Encoding.PEM)),
+        write(out / "server.key", private(server_key, form.PrivateFormat.PKCS8), secret=True),
     ]
     for name in sites:
         key = ec.generate_private_key(ec.SECP384R1())
         written += [
-            write(out / "sites" / f"{name}.pub", public_ssh(key)),
-            write(out / name / "ca.crt", pem(authority)),
-            write(out / name / "site.key", private_ssh(key), secret=True),
+            write(out / "sites" / f"{name}.pub", public(key)),
+            write(out / name / "ca.crt", authority.public_bytes(form.Encoding.PEM)),
+            write(out / name / "site.key", private(key, form.PrivateFormat.OpenSSH), secret=True),
         ]
     return written
 
 
 def refuse_unusable(out: Path, hosts: tuple[str, ...], sites: tuple[str, ...]) -> None:
-    """Names that cannot be those of hosts or folders, and a folder that has something in it."""
+    """Refuse names that cannot be those of hosts or folders, and a folder that is not empty."""
     for name in sites:
         if not SITE_NAME.fullmatch(name) or name.lower() in RESERVED:
             raise UsageError(
@@ -119,7 +127,7 @@ def refuse_unusable(out: Path, hosts: tuple[str, ...], sites: tuple[str, ...]) -
 
 
 def certificate(name: str, key: Any, signer: Any, issuer: Any, hosts: tuple[str, ...]) -> Any:
-    """A certificate of the authority itself, or of a server that it signs."""
+    """A certificate: the authority's own (`issuer` is None), or one that the authority signs."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import NameOID
@@ -151,36 +159,8 @@ def alternative(host: str) -> Any:
         return x509.DNSName(host)
 
 
-def pem(made: Any) -> bytes:
-    """A certificate as text."""
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return bytes(made.public_bytes(Encoding.PEM))
-
-
-def private_pem(key: Any) -> bytes:
-    """A server's key as text."""
-    from cryptography.hazmat.primitives import serialization as form
-
-    return bytes(key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()))
-
-
-def private_ssh(key: Any) -> bytes:
-    """A site's key as Flower wants it."""
-    from cryptography.hazmat.primitives import serialization as form
-
-    return bytes(key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, form.NoEncryption()))
-
-
-def public_ssh(key: Any) -> bytes:
-    """The public half of a site's key."""
-    from cryptography.hazmat.primitives import serialization as form
-
-    return bytes(key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)) + b"\n"
-
-
 def write(path: Path, content: bytes, *, secret: bool = False) -> Path:
-    """A new file; a secret one only its owner may read, from the first byte on."""
+    """Write a new file; only its owner can read a secret one, from the first byte on."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644), "wb") as stream:
         stream.write(content)

@@ -1,4 +1,4 @@
-"""The stage of a run whose sites are real: the coordinator knows how many samples each has, and not one of them."""
+"""The stage of a run with real sites: the coordinator knows how many samples each has, but has none of them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from fedwinnow.experiment.prepare import Stage, models_of, scored_parts
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.trusted_and_public import set_aside
 from fedwinnow.federation.host import Sites
-from fedwinnow.federation.method import Method
-from fedwinnow.methods.find import find_method
+from fedwinnow.federation.method import Method, find_method
 from fedwinnow.models.model import Shape
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import DataReference, Scene
@@ -28,8 +27,8 @@ UNKNOWN = -1  # in place of a label that only its site knows
 
 
 @dataclass(frozen=True)
-class Elsewhere:
-    """Samples at the sites: their number and shape are known here, and nothing else."""
+class RemoteSamples:
+    """Samples at the sites: only their number and shape are known here."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -44,12 +43,12 @@ class Elsewhere:
     def stream(self, batches: Iterable[Rows]) -> Iterator[NDArray[Any]]:
         raise RunError("the coordinator has no sample of a site.")
 
-    def subset(self, rows: Rows) -> Elsewhere:
+    def subset(self, rows: Rows) -> RemoteSamples:
         return dataclasses.replace(self, count=len(rows))
 
 
 def task_data(dataset: Dataset) -> Dataset:
-    """The coordinator's own data with all of its samples in the test part: they say what the task is, and measure."""
+    """The coordinator's own data, with all samples in the test part: they define the task and measure the model."""
     return dataset if dataset.test is not None else dataclasses.replace(dataset, test=dataset.train)
 
 
@@ -60,7 +59,7 @@ def real_stage(experiment: Experiment, own: Dataset, samples: dict[str, int]) ->
     names, shape = tuple(sorted(samples)), Shape.of(own)
     scene = scene_of(own, names, np.array([samples[name] for name in names]))
     total = len(scene.given)
-    features = Elsewhere(tuple(own.train.features.shape), own.train.features.dtype, total)
+    features = RemoteSamples(tuple(own.train.features.shape), own.train.features.dtype, total)
     sites = Sites(features, scene.holdings, scene.given, shape, own.mean, own.std)
     aside = set_aside(method, own, experiment)
     parts, labels = scored_parts(aside, scene, np.zeros(total, bool))
@@ -69,7 +68,7 @@ def real_stage(experiment: Experiment, own: Dataset, samples: dict[str, int]) ->
 
 
 def scene_of(own: Dataset, names: tuple[str, ...], sizes: NDArray[np.int64]) -> Scene:
-    """Who holds how much; labels are unknown."""
+    """A scene with the number of samples of each site and unknown labels."""
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     total = int(offsets[-1])
     reference = DataReference(
@@ -99,10 +98,10 @@ def scene_of(own: Dataset, names: tuple[str, ...], sizes: NDArray[np.int64]) -> 
 
 
 def refuse_unsuitable(method: Method, experiment: Experiment) -> None:
-    """Say what cannot be had where samples stay at their sites."""
+    """Refuse methods and settings that need the sites' samples."""
     reasons = {
         "pooled_data": "pools the data of all sites",
-        "truth": "is told which labels are right",
+        "truth": "needs the true labels",
         "public_data": "needs public samples at every site",
     }
     for need in method.needed():

@@ -1,4 +1,4 @@
-"""What settings may name when they come from another machine: parts by their names, and never a file."""
+"""Checks of settings from another machine: they may name parts that are installed here, but no file."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import contextlib
 from typing import Any
 
 from fedwinnow import catalogue
+from fedwinnow.all_settings import is_number
 from fedwinnow.deployment.foreign_text import for_others, one_line
 from fedwinnow.errors import UsageError
-from fedwinnow.experiment.settings import flag_of, is_number
 from fedwinnow.models.make_model import in_turn
 from fedwinnow.options import file_options, format_spec, parse_spec
+from fedwinnow.setting import flag_of
 
 FAMILY_OF = {"method": "methods", "model": "models", "optimizer": "optimizers", "public": "data"}
 
 
 def refuse_files(settings: dict[str, Any]) -> None:
-    """Every part must be known here by its name, and none of its options, nor of parts within it, may name a file."""
+    """Refuse parts that are not known here by name, and options that name a file, also in parts within parts."""
     for name, value in settings.items():
         for text in texts_in(value):
             if ".py" in text or "/" in text or "\\" in text or text.startswith("~"):
@@ -28,15 +29,15 @@ def refuse_files(settings: dict[str, Any]) -> None:
 
 
 def check_part(family: str, spec: Any, flag: str) -> None:
-    """One part, and what its options name in turn."""
+    """Check one part, and the parts that its options name."""
     kind = catalogue.FAMILIES[family][0]
     name, values = catalogue.split(family, spec)
     entry = catalogue.entries(family).get(name)
     if entry is None:
         raise for_others(
             UsageError(
-                f"{flag}: no {kind} of the name '{one_line(name, 80)}' is known here. Over a network a {kind} of your "
-                f"own must be installed as a package on every machine (docs/own-method.md), and be given by its name."
+                f"{flag}: no {kind} of the name '{one_line(name, 80)}' is known here. Over a network, your own {kind} "
+                f"must be installed as a package on every machine (docs/own-method.md) and be given by its name."
             )
         )
     files = file_options(entry.load())
@@ -50,9 +51,9 @@ def check_part(family: str, spec: Any, flag: str) -> None:
 
 
 def check_within(text: str, flag: str) -> None:
-    """A text that may be a part within a part, of whatever family: a loss, an aggregator, a model."""
+    """Check a text that may be a part within a part: a loss, an aggregator, a model."""
     name = ""
-    with contextlib.suppress(UsageError):  # what cannot be read as a part is none
+    with contextlib.suppress(UsageError):  # then it is not a part
         name, _ = parse_spec(text)
     for family in catalogue.FAMILIES:
         if name in catalogue.entries(family):
@@ -65,7 +66,7 @@ def is_none(value: Any) -> bool:
 
 
 def file_named(flag: str, what: str) -> UsageError:
-    """A setting that would make a site open a file because somebody else says so."""
+    """The error for a setting by which the coordinator would make a site open a file."""
     return for_others(
         UsageError(
             f"{flag} names a file or path: {what}. Over a network a site opens no file and runs no code that others "
@@ -75,7 +76,7 @@ def file_named(flag: str, what: str) -> UsageError:
 
 
 def without_files(spec: Any) -> Any:
-    """A model's spec without the file of its first weights: the weights themselves travel with the first question."""
+    """A model's spec without the file of its initial weights, which are sent themselves with the first question."""
     with contextlib.suppress(UsageError):
         name, values = parse_spec(spec) if isinstance(spec, str) else ("", {})
         entry = catalogue.entries("models").get(name)
@@ -86,7 +87,7 @@ def without_files(spec: Any) -> Any:
 
 
 def texts_in(value: Any) -> list[str]:
-    """All texts in a table, however deep, its keys too."""
+    """All texts in nested tables and lists, including keys."""
     if isinstance(value, str):
         return [value]
     inner = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -1,4 +1,4 @@
-"""A site: answers a coordinator's questions for the clients whose data is here, and writes down what left."""
+"""A site: answers the coordinator's questions for the clients whose data is here, and records what leaves."""
 
 from __future__ import annotations
 
@@ -16,63 +16,61 @@ from fedwinnow.deployment.exposure_limit import USUAL, Declined, refuse_beyond
 from fedwinnow.deployment.foreign_text import for_others, harmless, one_line
 from fedwinnow.errors import DataError, FedwinnowError, RunError, StaleError, UsageError
 from fedwinnow.federation.host import Answer, Host, Task
-from fedwinnow.federation.least_count import whole_passes
-from fedwinnow.federation.ledger import receivers
+from fedwinnow.federation.ledger import receivers, whole_passes
 from fedwinnow.federation.memory import Memory
-from fedwinnow.federation.method import Method
+from fedwinnow.federation.method import Method, find_method
 from fedwinnow.files import FORMAT, check_format, json_of, sweep, write_text
 from fedwinnow.mathematics.payload import Exposure, Payload, problem_with
-from fedwinnow.methods.find import find_method
 
 REPLY, NOTES = "reply.", "notes."
-JOINED = "join.json"  # says that a folder is that of a site, and in which format
-DATA = "data.json"  # what the data of a site held when a run began
+JOINED = "join.json"  # marks a folder as that of a site, with its format
+DATA = "data.json"  # the hash of the site's data when a run began
 MEMORY_FILE = re.compile(r"(\d{6,10})-(\d{1,10})-(\d{1,10})\.safetensors")
-BOOKED = ("kind", "ask", "round", "exchange")  # what the ledger has of a question
+BOOKED = ("kind", "ask", "round", "exchange")  # what the ledger records of a question
 NOT_WRITTEN = "it could not write its ledger, so it sent nothing"
-Letter = tuple[dict[str, Any], Payload]  # facts and tensors: what a message carries
+Letter = tuple[dict[str, Any], Payload]  # the facts and tensors of a message
 
 
 class Holding(Protocol):
-    """What a site holds: its own data, or some clients of a scene that is simulated on several machines."""
+    """What a site holds: its own data, or some clients of a scene in a simulation on several machines."""
 
-    simulated: bool  # whether questions of the evaluation may be answered: never where the data is real
+    simulated: bool  # whether it may answer questions of the evaluation: never with real data
 
     def introduction(self, task: dict[str, Any] | None, least_count: int = 0) -> dict[str, Any]:
-        """What a site says of itself under this least count; a task that does not suit its data is an error."""
+        """What the site tells the coordinator about itself; an error if the task does not fit its data."""
 
     def clients(self, run: dict[str, Any], number: int | None) -> tuple[int, ...]:
         """The numbers of the clients that live here."""
 
     def host(self, run: dict[str, Any], number: int | None, memory: Memory) -> Host:
-        """What answers for them."""
+        """The host that answers for these clients."""
 
     def contents(self) -> Contents:
-        """What the samples hold."""
+        """The hash of the data."""
 
     def finish(self, name: str, run: dict[str, Any], verdict: Answer, folder: Path) -> None:
-        """Write what this site learns about its own labels."""
+        """Write the verdict on the site's labels into its folder."""
 
 
 class Site:
-    """The site's half of a run, whatever carries the messages."""
+    """The site's half of a run; it does not depend on how messages travel."""
 
     def __init__(
         self, name: str, holding: Holding, folder: Path, say: Callable[[str], None], allowed: Exposure = USUAL
     ) -> None:
         self.name, self.holding, self.folder, self.tell = name, holding, folder, say
-        self.allowed: Exposure = "sample" if holding.simulated else allowed  # a scene is the coordinator's as well
-        self.ready: tuple[str, Host] | None = None  # the host of the last run that was asked about
+        self.allowed: Exposure = "sample" if holding.simulated else allowed  # the coordinator has the scene, too
+        self.ready: tuple[str, Host] | None = None  # the run of the last question, and its host
         self.finished = False
-        self.failure: FedwinnowError | None = None  # why it cannot take part, or not come to an end
-        self.unheard = False  # whether the coordinator has yet to hear that this site cannot take part
+        self.failure: FedwinnowError | None = None  # why the site cannot take part or finish
+        self.unheard = False  # whether the coordinator does not know yet that this site cannot take part
 
     def say(self, text: str) -> None:
-        """A line for the people here; it may repeat what the coordinator sent."""
+        """Print text for the people at this site, without control characters: it may quote the coordinator."""
         self.tell(harmless(text))
 
     def answer(self, facts: dict[str, Any], payload: Payload) -> Letter:
-        """Answer one message; whatever goes wrong is an answer too, without a word about samples or files."""
+        """Answer one message; an error is an answer, too, and does not mention samples or files."""
         try:
             kind = facts.get("kind")
             if kind == "hello":
@@ -82,7 +80,7 @@ class Site:
             if kind == "finish":
                 return self.finish(facts, payload)
             if kind == "refused":
-                if not self.unheard:  # else the people here know
+                if not self.unheard:  # otherwise it was printed here already
                     self.say(f"the coordinator cannot use this site: {one_line(facts.get('reason'))}")
                 self.unheard = False
                 return self.booked(facts, {"site": self.name}, {})
@@ -93,7 +91,7 @@ class Site:
             return self.failed(facts, unexpected(problem))
 
     def failed(self, facts: dict[str, Any], problem: FedwinnowError) -> Letter:
-        """An error as an answer: people here read all of it, the coordinator one sentence that was meant for others."""
+        """An error as an answer: this site prints all of it, the coordinator gets one sentence meant for others."""
         self.take_note(facts, problem)
         said: dict[str, Any] = {"error": one_line(problem.told or "it could not answer; its own terminal says why")}
         if facts.get("kind") == "hello":
@@ -107,7 +105,7 @@ class Site:
             return {"error": NOT_WRITTEN}, {}
 
     def take_note(self, facts: dict[str, Any], problem: FedwinnowError) -> None:
-        """Nothing follows a bad beginning, the end or a refusal: then whoever brings the messages says it, and ends."""
+        """Keep an error that ends the site's part in the run, so that the caller raises it; print any other."""
         if facts.get("kind") in ("hello", "finish") or isinstance(problem, Declined):
             self.failure = type(problem)(harmless(str(problem)))
             self.unheard = facts.get("kind") == "hello"
@@ -115,19 +113,19 @@ class Site:
             self.say(f"error: {problem}")
 
     def introduced(self, facts: dict[str, Any]) -> Letter:
-        """What this site says of itself, after a look at what it would have to send."""
+        """What this site tells the coordinator about itself, once it has agreed to what the method sends."""
         self.failure, self.unheard = None, False
         method = self.agreed(facts)
         asked = experiment_of(facts).least_count
         said = {"site": self.name, **self.holding.introduction(facts.get("task"), asked)}
         if "few" in said:
-            self.say("this site has fewer samples than the least count: it takes no part, and says no more")
+            self.say("this site has fewer samples than the least count: it takes no part and sends nothing else")
         keys = ", ".join(f"{key} ({kind})" for key, kind in method.exposed().items())
         self.say(f"the coordinator runs {method.name}; what may leave this site: {keys}")
         return self.booked(facts, said, {})
 
     def agreed(self, run: dict[str, Any]) -> Method:
-        """The method of a run as this site's own catalogue has it, refused if it sends more than is allowed here."""
+        """The method of a run from this site's own catalogue; refused if it sends more than this site allows."""
         method = find_method(experiment_of(run).method)
         refuse_beyond(method, method.exposed(), self.allowed)
         return method
@@ -139,7 +137,7 @@ class Site:
         answer = host.answer(task)
         if answer.error is not None:
             self.say(f"round {task.round}, {task.ask}: {answer.error}\n{answer.trace}".rstrip())
-            # With a trace, the error begins with the kind of the exception; without one, perhaps with a path.
+            # Only with a trace does the error begin with the exception's name; otherwise it may contain a path.
             kind = f" ({answer.error.partition(':')[0]})" if answer.trace else ""
             return self.booked(facts, {"error": one_line(f"it failed{kind}; its own terminal says why")}, {})
         if answer.absent:
@@ -148,7 +146,7 @@ class Site:
             prune(host.memory.folder, task)
             self.check_reply(answer.reply, host.method)
         counts = {"forward_samples": answer.forward_samples, "backward_samples": answer.backward_samples}
-        if not self.holding.simulated and host.setup.least_count:
+        if not self.holding.simulated and host.setup.settings.least_count:
             mine = host.sites.holdings.of(task.client)
             counts = {name: whole_passes(count, mine.stop - mine.start) for name, count in counts.items()}
         said = {"client": task.client, "memory": answer.memory, **counts}
@@ -158,14 +156,14 @@ class Site:
         return self.booked(facts, said, sent, run, host.method)
 
     def check_reply(self, reply: Payload, method: Method) -> None:
-        """The last look at what is about to leave: declared with these options, finite, and allowed here."""
+        """The last check of a reply: its keys are declared, its numbers finite, and this site allows them."""
         exposed = method.exposed()
         if (problem := problem_with(reply, exposed)) is not None:
             raise for_others(DataError(f"{problem}; nothing was sent"))
         refuse_beyond(method, {key: exposed[key] for key in reply}, self.allowed)
 
     def finish(self, facts: dict[str, Any], payload: Payload) -> Letter:
-        """The run is over: judge the labels that are here, and keep the verdict."""
+        """The run is over: judge the labels of this site and write the verdict into its folder."""
         run, host = self.prepared(facts)
         if not self.holding.simulated:
             task = self.task(facts | {"ask": "train"}, payload, host.method)
@@ -193,7 +191,7 @@ class Site:
         return run, self.ready[1]
 
     def note_data(self, run: dict[str, Any], *, begins: bool) -> None:
-        """Note what the data here holds when a run begins; later it must be the same."""
+        """Record the hash of the data when a run begins; refuse to go on with other data."""
         path, now = self.place(run) / DATA, self.holding.contents().as_value()
         if begins or not path.exists():
             write_text(path, json.dumps(now) + "\n")
@@ -206,24 +204,23 @@ class Site:
             )
 
     def place(self, run: dict[str, Any]) -> Path:
-        """Where everything about a run is kept."""
+        """The folder of a run at this site."""
         return self.folder / identity(run)
 
     def task(self, facts: dict[str, Any], payload: Payload, method: Method) -> Task:
-        """The question, after a look at everything in it that names a client, a function or a file."""
+        """The question of a message; every client, function and file that it names is checked."""
         client, memory, ask = facts.get("client"), facts.get("memory"), str(facts.get("ask"))
         here = self.holding.clients(facts["run"], facts.get("number"))
         if not isinstance(client, int) or client not in here:
-            raise for_others(UsageError(f"client {client!r} was asked; site {self.name} has {spoken(here)}."))
-        found = MEMORY_FILE.fullmatch(memory) if isinstance(memory, str) else None
-        if memory is not None and (found is None or int(found[1]) != client):
+            raise for_others(UsageError(f"client {client!r} was asked; site {self.name} has {clients_in_words(here)}."))
+        if memory is not None and not names_memory(memory, client):
             raise for_others(
-                DataError(f"the coordinator names the memory {memory!r}, which is none of client {client}.")
+                DataError(f"the coordinator names the memory {memory!r}, which is not that of client {client}.")
             )
         task = Task(client, ask, int(facts["round"]), int(facts["exchange"]), payload, memory)
         if task.measures and not self.holding.simulated:
             raise for_others(
-                UsageError(f"the coordinator asked for '{ask}', which says something about single samples: refused.")
+                UsageError(f"the coordinator asked for '{ask}', which tells about single samples: refused.")
             )
         if not task.measures and not answerable(method, ask):
             raise for_others(
@@ -239,7 +236,7 @@ class Site:
         run: dict[str, Any] | None = None,
         method: Method | None = None,
     ) -> Letter:
-        """Write into the site's own ledger what is about to leave; what cannot be written down does not leave."""
+        """Record in the site's ledger what is about to leave; if it cannot be recorded, it does not leave."""
         folder = self.folder if run is None else self.place(run)
         exposes, forwarded = ({}, {}) if method is None else (method.exposed(), method.forwarded())
         line: dict[str, Any] = {
@@ -268,18 +265,18 @@ class Site:
 
 
 def unexpected(problem: Exception) -> FedwinnowError:
-    """An exception that nobody foresaw; others learn its kind."""
+    """An unexpected exception; the coordinator is told its type only."""
     kind = type(problem).__name__
     return for_others(RunError(f"{kind}: {problem}"), f"{kind}; its own terminal says more")
 
 
 def short(value: Any) -> Any:
-    """A value of a question as the ledger keeps it: a number as it is, anything else as a short text."""
+    """A value of a question for the ledger: a number as it is, anything else as a short text."""
     return value if isinstance(value, int) and value.bit_length() < 64 else one_line(value, 80)
 
 
 def claim(folder: Path, name: str) -> None:
-    """Make the folder that of a site, unless a newer version has made it so; sweep out what a killed one left."""
+    """Mark the folder as that of a site, and remove what a killed process left; refuse one of a newer version."""
     for path in (folder / JOINED, folder / "site.json"):
         if path.exists():
             check_format(path, json_of(path).get("format"))
@@ -291,13 +288,19 @@ def claim(folder: Path, name: str) -> None:
 
 
 def answerable(method: Method, ask: str) -> bool:
-    """Whether a name is that of a function that answers a question: it takes a client and what was sent."""
+    """Whether a name is that of a public method function whose first argument is a client."""
     function = getattr(type(method), ask, None) if ask.isidentifier() and not ask.startswith("_") else None
     return inspect.isfunction(function) and list(inspect.signature(function).parameters)[1:2] == ["client"]
 
 
+def names_memory(name: Any, client: int) -> bool:
+    """Whether this is the name of a version of a client's memory."""
+    found = MEMORY_FILE.fullmatch(name) if isinstance(name, str) else None
+    return found is not None and int(found[1]) == client
+
+
 def prune(folder: Path, task: Task) -> None:
-    """Keep what a client wrote in this round, and the last it wrote before: a coordinator may go back one round."""
+    """Delete old memories of a client, but not the last one before this round: the coordinator may go back one."""
     found = [MEMORY_FILE.fullmatch(path.name) for path in folder.glob(f"{task.client:06d}-*")]
     mine = sorted((int(name[2]), int(name[3]), name[0]) for name in found if name is not None)
     earlier = [name for number, _, name in mine if number < task.round]
@@ -305,8 +308,8 @@ def prune(folder: Path, task: Task) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def spoken(clients: tuple[int, ...]) -> str:
-    """Client numbers in words."""
+def clients_in_words(clients: tuple[int, ...]) -> str:
+    """Client numbers for a message."""
     if not clients:
         return "no client"
     whole = clients == tuple(range(clients[0], clients[-1] + 1))

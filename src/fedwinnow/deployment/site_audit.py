@@ -1,4 +1,4 @@
-"""What a site learns at the end of a run, and keeps: which of its labels are worth a look, as a table and a page."""
+"""The verdict that a site keeps at the end of a run: which of its labels are worth a look, as a table and a report."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ P_WRONG = (
     "p_wrong is a score from 0 to 1 that puts the labels in order: how much the training method held against the given "
     "label. It does not say how many labels are wrong."
 )
-LEAST = 1e-6  # a method that is surer than this is not believed
+LEAST = 1e-6  # p_wrong is cut to stay this far from 0 and 1, so that its log-odds are finite
 SHOWN = 60  # samples with a preview, the most suspicious first
 
 
 def write_own_audit(
     name: str, dataset: Dataset, given: Integers, run: dict[str, Any], verdict: Answer, folder: Path
 ) -> None:
-    """audit.csv, site.json and report.html in the site's folder."""
+    """Write audit.csv, site.json and report.html into the site's folder."""
     p_wrong = verdict.reply["p_wrong"].double().numpy()
     enough = len(given) >= FEWEST_OF_SITE
     flagged = (p_wrong >= THRESHOLD) & enough
@@ -51,13 +51,13 @@ def write_own_audit(
 
 
 def log_odds(share: Floats) -> Floats:
-    """The logarithm of p / (1 - p), finite where the method is sure."""
+    """The logarithm of p / (1 - p), finite also for 0 and 1."""
     held = np.clip(share, LEAST, 1 - LEAST)
     return np.log(held) - np.log1p(-held)
 
 
 def facts_of(dataset: Dataset, run: dict[str, Any]) -> dict[str, Any]:
-    """How the labels were judged: by the last model and the method's own rule."""
+    """The facts of the report: how the labels were judged."""
     experiment = run["experiment"]
     return {
         "data": {"name": dataset.name, "kind": dataset.kind, "source": dataset.source},

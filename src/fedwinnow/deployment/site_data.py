@@ -1,4 +1,4 @@
-"""What a site may hold: its own data, or some clients of a frozen scene that several machines simulate together."""
+"""The data of a site: its own, or some clients of a frozen scene that several machines simulate together."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedwinnow.all_settings import SiteSettings
 from fedwinnow.data.content_hash import Contents
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load
@@ -19,12 +20,13 @@ from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.prepare import Stage, prepare, setup_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Answer, Host, Sites
-from fedwinnow.federation.least_count import check_least_count, usual_least_count
+from fedwinnow.federation.ledger import usual_least_count
 from fedwinnow.federation.memory import Memory
-from fedwinnow.methods.find import find_method
+from fedwinnow.federation.method import find_method
 from fedwinnow.models.model import Shape
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import Scene
+from fedwinnow.setting import check_setting
 
 MOST_OF_CLASS = 200  # letters
 
@@ -50,7 +52,7 @@ class SceneShare:
             )
 
     def introduction(self, task: dict[str, Any] | None, least_count: int = 0) -> dict[str, Any]:
-        """Which clients are here, and of which scene; a coordinator that has a task has no scene."""
+        """Which clients are here, and of which scene; refused if the coordinator has no scene."""
         if task is not None:
             raise for_others(
                 UsageError("the coordinator has --data, this site --scene. Join with --data, or serve with --scene.")
@@ -58,7 +60,7 @@ class SceneShare:
         return {"clients": list(self.numbers), "scene": self.scene.hash}
 
     def clients(self, run: dict[str, Any], number: int | None) -> tuple[int, ...]:
-        """Those that were asked for; where a method pools all data, the one client that has it."""
+        """The clients of --clients, or all of the scene."""
         return self.numbers
 
     def host(self, run: dict[str, Any], number: int | None, memory: Memory) -> Host:
@@ -76,11 +78,11 @@ class SceneShare:
         return Host(stage.sites, stage.judged, stage.parts, stage.method, setup, memory)
 
     def contents(self) -> Contents:
-        """What the samples of the scene hold."""
+        """The hash of the scene's data."""
         return self.scene.dataset.known_contents()
 
     def finish(self, name: str, run: dict[str, Any], verdict: Answer, folder: Path) -> None:
-        """A simulation is evaluated by its coordinator."""
+        """Nothing to write: the coordinator evaluates a simulation."""
 
 
 @dataclasses.dataclass
@@ -93,7 +95,7 @@ class OwnData:
     simulated: bool = False
 
     def introduction(self, task: dict[str, Any] | None, least_count: int = 0) -> dict[str, Any]:
-        """How many samples there are, or that there are too few; the data is compared with the task first."""
+        """The number of samples, or that there are too few; the data is compared with the task first."""
         if task is None:
             raise for_others(
                 UsageError("the coordinator has --scene, this site --data. Join with --scene, or serve with --data.")
@@ -127,9 +129,10 @@ class OwnData:
         return Host(sites, sites, {}, find_method(experiment.method), setup, memory)
 
     def labels(self, task: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The labels as numbers of the coordinator's classes; what does not agree is named, a class only to its people.
+        """The labels as numbers of the coordinator's classes; an error if the data does not fit the task.
 
-        A class is a cell of the site's table: with the wrong column as the label it may be anything.
+        The coordinator is not told the name of an unknown class: if the site chose the wrong column as the label, the
+        name may be anything from its table.
         """
         ours, theirs = self.dataset.class_names, [str(name) for name in task["class_names"]]
         if odd := [name for name in theirs if name not in ours and name != one_line(name, MOST_OF_CLASS)]:
@@ -161,27 +164,27 @@ class OwnData:
         return number[self.dataset.train.labels]
 
     def contents(self) -> Contents:
-        """What the samples here hold."""
+        """The hash of the data."""
         return self.dataset.known_contents()
 
     def finish(self, name: str, run: dict[str, Any], verdict: Answer, folder: Path) -> None:
-        """audit.csv and report.html, for the people of this site."""
+        """Write audit.csv and report.html for the people at this site."""
         from fedwinnow.deployment.site_audit import write_own_audit
 
         write_own_audit(name, self.dataset, self.labels(run["task"]), run, verdict, folder)
 
 
 def with_floor(experiment: Experiment, least_count: int) -> Experiment:
-    """The settings that a site works with: the larger of the coordinator's least count and its own."""
+    """The settings with the larger of the coordinator's and the site's least count."""
     return dataclasses.replace(experiment, least_count=max(experiment.least_count, least_count))
 
 
 def holding_of(
     data: str | None, scene: Path | None, clients: str | None, device: str | None, least_count: int | None = None
 ) -> OwnData | SceneShare:
-    """The data that is here, read and checked before anybody is told of it."""
+    """Read and check the data of this site, before it connects."""
     least_count = usual_least_count(simulated=scene is not None) if least_count is None else least_count
-    check_least_count(least_count)
+    check_setting(SiteSettings, "least_count", least_count)
     if (data is None) == (scene is None):
         raise UsageError("give --data or --scene, one of them.")
     if scene is not None:
@@ -192,7 +195,7 @@ def holding_of(
 
 
 def numbers_in(text: str | None) -> tuple[int, ...]:
-    """0-2,5 as numbers; none for nothing."""
+    """The numbers in a text such as 0-2,5; empty for None."""
     numbers: list[int] = []
     for piece in text.split(",") if text else []:
         found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", piece)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from fedwinnow import catalogue, package_hash
+from fedwinnow.all_settings import Redo
 from fedwinnow.data.content_hash import Contents
-from fedwinnow.errors import StaleError, UsageError
+from fedwinnow.errors import StaleError
 from fedwinnow.experiment.own_code import Pieces, code_of_models, code_of_part, code_of_spec
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.experiment.run_folder import RunFolder
@@ -19,7 +20,6 @@ FORMAT = 1
 FILE = "identity.json"
 ANEW = "Add --redo (in Python redo=True) to start anew, or choose another folder."
 
-Redo = Literal["all", "stale"] | None
 Identity = dict[str, Any]
 
 
@@ -92,16 +92,6 @@ def code_changes(before: Pieces, now: Pieces) -> list[str]:
             beside = "" if name == first or name.startswith("the ") else f", which {first} imports,"
             found.append(f"{name}{beside} {'have changed' if several else what}")
     return found
-
-
-def redo_of(asked: bool | str | None) -> Redo:
-    """What a program asks for: True, False or a word."""
-    if asked in (None, False):
-        return None
-    word = "all" if asked is True else asked
-    if word not in ("all", "stale"):
-        raise UsageError(f"redo={asked!r} was given; allowed: True, False, 'all' or 'stale'.")
-    return word
 
 
 def staleness(folder: RunFolder, now: Identity, rounds: int) -> str | None:

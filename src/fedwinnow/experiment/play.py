@@ -19,23 +19,24 @@ from typing import Any
 
 import numpy as np
 
+from fedwinnow.all_settings import ExecutionSettings
 from fedwinnow.backends.make_backend import make_backend
-from fedwinnow.device import choose_device
+from fedwinnow.device import choose_device, peak_memory
 from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, RunError, UsageError, memory_in_words
 from fedwinnow.experiment.evaluation import Evaluation
 from fedwinnow.experiment.identity import FILE as IDENTITY
-from fedwinnow.experiment.identity import Identity, Redo, admit, identity_of
+from fedwinnow.experiment.identity import Identity, admit, identity_of
 from fedwinnow.experiment.prepare import Stage, prepare, setup_of
 from fedwinnow.experiment.report.run_report import write_report
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.experiment.summary import clients_table, config_of, environment, peak_memory, summarise
+from fedwinnow.experiment.summary import clients_table, config_of, environment, summarise
 from fedwinnow.experiment.trusted_and_public import bench_of
 from fedwinnow.federation.backend import Backend
 from fedwinnow.federation.host import Host, Setup, new_model
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
-from fedwinnow.federation.rounds import Faults, Federation, Tally
+from fedwinnow.federation.rounds import Federation, Tally
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.models.model import Shape
@@ -64,22 +65,12 @@ class Watcher:
         """When the run ended before its last round: `failed` or `interrupted`."""
 
 
-@dataclass(frozen=True)
-class Execution:
+@dataclass(frozen=True, kw_only=True)
+class Execution(ExecutionSettings):
     """How a run is carried out; nothing in here changes its result."""
 
-    backend: str = "serial"
-    device: str | None = None
-    resume: bool = False
-    checkpoint_every: int = 1
-    faults: Faults = dataclasses.field(default_factory=Faults)
     judge: str | Part = ""  # what the sites keep in mind for an audit
     reach: Callable[[Host], Backend] | None = None  # a way to the clients that `backend` names but cannot make
-    redo: Redo = None  # start anew: whatever is there, or what was made of other code or data
-
-    def __post_init__(self) -> None:
-        if self.checkpoint_every < 1:
-            raise UsageError(f"--checkpoint-every {self.checkpoint_every} was given; allowed: 1 or more.")
 
 
 def play(experiment: Experiment, out: Path, execution: Execution, watchers: tuple[Watcher, ...] = ()) -> dict[str, Any]:
@@ -131,7 +122,7 @@ class Claim:
 def claimed(stage: Stage, folder: RunFolder, execution: Execution) -> Claim:
     """What the folder shall be taken for, after a look at what it holds; a run to be redone is cleared."""
     claim = Claim(config_of(stage), identity_of(stage, execution.judge))
-    admit(folder, claim.config, claim.identity, stage.experiment.rounds, execution.redo)
+    admit(folder, claim.config, claim.identity, stage.experiment.rounds, execution.anew)
     folder.check(claim.config, stage.scene.hash, resume=execution.resume)
     return claim
 
@@ -140,8 +131,9 @@ def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
     """A function that draws initial weights for a model beside the first; apart, so that no sample is in its reach."""
 
     def fresh(number: int) -> Payload:
-        seed = stream_key(setup.seed, "further model", number) & (2**62 - 1)
-        return new_model(shape, dataclasses.replace(setup, seed=seed)).payload()
+        seed = stream_key(setup.settings.seed, "further model", number) & (2**62 - 1)
+        settings = dataclasses.replace(setup.settings, seed=seed)
+        return new_model(shape, dataclasses.replace(setup, settings=settings)).payload()
 
     return fresh
 
@@ -204,7 +196,7 @@ class Player:
             memory,
             Ledger(stage.method.exposes, stage.method.forwarded()),
             stage.site_names,
-            execution.faults,
+            execution,
         )
         self.evaluation = Evaluation(
             stage.scene, stage.labels, stage.sites.holdings, stage.places, simulated=stage.simulated

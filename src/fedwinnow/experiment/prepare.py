@@ -14,9 +14,8 @@ from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.trusted_and_public import SetAside, set_aside
 from fedwinnow.federation.host import Setup, Sites
-from fedwinnow.federation.least_count import refuse_values_per_sample
-from fedwinnow.federation.method import Method
-from fedwinnow.methods.find import find_method
+from fedwinnow.federation.ledger import refuse_values_per_sample
+from fedwinnow.federation.method import Method, find_method
 from fedwinnow.models.make_model import in_turn, model_for
 from fedwinnow.models.model import Shape
 from fedwinnow.options import Part
@@ -100,17 +99,7 @@ def models_of(experiment: Experiment, method: Method, shape: Shape) -> Any:
 def setup_of(experiment: Experiment, device: str, judge: Any = "") -> Setup:
     """What every host of the run must agree on, besides the data."""
     first, *others = in_turn(experiment.model)
-    return Setup(
-        model=first,
-        training=experiment.training(),
-        seed=experiment.seed,
-        rounds=experiment.rounds,
-        device=device,
-        memorisation_every=experiment.memorisation_every,
-        judge=judge,
-        other_models=tuple(others),
-        least_count=experiment.least_count,
-    )
+    return Setup(first, experiment.at_sites(), device, judge, tuple(others))
 
 
 def make_scene(experiment: Experiment) -> Scene:

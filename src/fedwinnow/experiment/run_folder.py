@@ -17,6 +17,7 @@ import tomli_w
 import torch
 
 from fedwinnow.errors import DataError, RunError, UsageError
+from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.memory import REMEDY, seal, unseal
 from fedwinnow.files import (
     FIRST,
@@ -36,10 +37,13 @@ from fedwinnow.files import (
 )
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.payload import Payload
+from fedwinnow.setting import settings_in
 
 # A finished or broken run may be continued with more rounds, and its scene may lie elsewhere: its hash is compared.
 FREE_TO_CHANGE = {"rounds", "scene"}
-ADDED = {"least_count": 0, "method.steady": 0.0}  # settings that older folders do not name, and what they were then
+# What older folders do not name, and what it was then.
+ADDED = {name: one.default for name, one in settings_in(Experiment).items() if one.metadata["since"]}
+ADDED |= {"method.steady": 0.0}
 # Every file that a run makes in its folder, the config last: as long as it is there, the folder is known to be a run's.
 MADE = (
     "summary.json",

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from fedwinnow.data.dataset import Dataset
+from fedwinnow.device import peak_memory
 from fedwinnow.experiment.evaluation import SCORES
 from fedwinnow.experiment.prepare import Stage
-from fedwinnow.federation.method import Method
-from fedwinnow.methods.find import OWN_METHOD
+from fedwinnow.federation.method import OWN_METHOD, Method
 from fedwinnow.options import Part
 from fedwinnow.randomness import Floats
 from fedwinnow.scene.scene import or_null
@@ -191,13 +191,3 @@ def first_line(text: str | None) -> str:
 def from_command_line(program: Path) -> bool:
     """Whether this process is the command, as `fedwinnow` or as `python -m fedwinnow`."""
     return program.stem == "fedwinnow" or (program.name == "__main__.py" and program.parent.name == "fedwinnow")
-
-
-def peak_memory() -> float | None:
-    """The most memory this process, without workers, has held since it began, in MB; None where nobody says."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 
 from fedwinnow import catalogue
+from fedwinnow.all_settings import is_number
 from fedwinnow.data.content_hash import Contents
 from fedwinnow.data.dataset import Dataset, Features, InputStep
 from fedwinnow.data.load import load
 from fedwinnow.errors import DataError, UsageError
-from fedwinnow.experiment.settings import Experiment, is_number
+from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Setup, Sites, new_model
 from fedwinnow.federation.method import Method
 from fedwinnow.federation.server_samples import NOBODY, ServerSamples
@@ -151,15 +152,15 @@ def bench_of(
     return ServerSamples(
         id=NOBODY,
         round=0,
-        rounds=setup.rounds,
+        rounds=setup.settings.rounds,
         features=features,
         given=known.to(model.device),
         classes=sites.shape.classes,
         model=model,
-        training=setup.training,
-        optimizer=cast(Optimizer, catalogue.make("optimizers", setup.training.optimizer)),
+        training=setup.settings,
+        optimizer=cast(Optimizer, catalogue.make("optimizers", setup.settings.optimizer)),
         input_step=InputStep(sites.shape.kind, sites.mean, sites.std, setup.device),
         generator=torch.Generator(),
         purpose=purpose,
-        seed=setup.seed,
+        seed=setup.settings.seed,
     )

@@ -11,20 +11,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedwinnow.all_settings import Training, Views
 from fedwinnow.data.dataset import Features, InputStep
-from fedwinnow.federation.least_count import TooFew
-from fedwinnow.federation.training_settings import Training, Views
+from fedwinnow.federation.ledger import TooFew
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Optimizer
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.views import random_view
 from fedwinnow.models.features import logits_and_features
+from fedwinnow.old_names import warn_of_old_name
 
-FEW = 2**20  # numbers: as many are worth keeping ready for the next epoch, or looking at in one go
-NO_CARE: AbstractContextManager[None] = nullcontext()
+FEW = 2**20  # so many numbers are kept ready for the next epoch, or prepared at once
+FULL_PRECISION: AbstractContextManager[None] = nullcontext()  # made once: it is entered for every batch
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]  # rows, input, given labels -> loss
-Step = Callable[[], None]  # moves the weights of a model by what is in its gradient
-Around = Callable[[Step, FlatModel], Step]  # a step in place of the optimiser's, which it may use
+Step = Callable[[], None]  # moves the weights of a model by its gradient
+StepWrapper = Callable[[Step, FlatModel], Step]  # takes the optimiser's step, returns the one that is made instead
 
 
 @dataclass
@@ -42,13 +43,13 @@ class Client:
     optimizer: Optimizer
     input_step: InputStep
     generator: torch.Generator  # from (seed, exchange, client, round): order never matters
-    state: Payload = field(default_factory=dict)  # survives rounds; kept at the site, no part of a reply
+    state: Payload = field(default_factory=dict)  # survives rounds; stays at the site
     kept: Payload = field(default_factory=dict)  # what the judge of an audit remembers, apart from the method
-    trained: Tensor | None = None  # while judging: which of these samples training may use; none: all of them
+    trained: Tensor | None = None  # while judging: which samples training may use; None: all
     spare: Callable[[], FlatModel] | None = None  # a further model, for methods that need two
-    public: Client | None = None  # samples that everybody has, with the same model; their labels are unknown: -1
-    least_count: int = 0  # of what concerns fewer samples nothing is said
-    notes: Payload = field(default_factory=dict)  # for the evaluation side of a simulation; not part of a reply
+    public: Client | None = None  # the samples that every site has, with the same model; all labels are -1
+    least_count: int = 0  # a value that concerns fewer samples does not leave the site
+    notes: Payload = field(default_factory=dict)  # for the evaluation of a simulation; not part of a reply
     forward_samples: int = 0
     backward_samples: int = 0
 
@@ -62,13 +63,13 @@ class Client:
 
     @cached_property
     def few(self) -> Tensor:
-        """The classes of which the site has samples, but too few to say anything about them."""
+        """The classes of which the site has samples, but fewer than the least count."""
         return (self.class_counts > 0) & (self.class_counts < self.least_count)
 
     def told(self) -> Client:
-        """The site as if it had no sample of such classes, with an empty memory; itself where there is no such class.
+        """The site without the samples of classes in `few` and with an empty memory; itself if there are none.
 
-        For a value of one class that would depend on samples of another one.
+        For a value about one class that would otherwise depend on samples of a class that must stay hidden.
         """
         if not bool(self.few.any()):
             return self
@@ -77,29 +78,29 @@ class Client:
         return replace(self, features=features, given=self.given[rows], state={}, notes={}, forward_samples=0)
 
     def enough(self, samples: int) -> None:
-        """End the exchange without a word where what is about to leave concerns so few samples."""
+        """End the exchange without a reply if what is about to leave concerns fewer samples than the least count."""
         if samples < self.least_count:
             raise TooFew
 
     @cached_property
     def resident(self) -> Tensor | None:
-        """The stored samples on the device, where they are in memory anyway."""
+        """The stored samples on the device; None where they are read from files."""
         array = getattr(self.features, "array", None)
         return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(self.model.device)
 
     @cached_property
     def fixed(self) -> Tensor | None:
-        """A model's input for all samples without random views, where they are few."""
+        """A model's input for all samples without random views; None where that would take much memory."""
         if self.resident is None or self.resident.numel() > FEW:
             return None
         return self.plain(self.resident)
 
     def note(self, **tensors: Tensor) -> None:
-        """Tell the evaluation side something per sample, for example which ones were selected."""
+        """Give the evaluation a value per sample, for example which ones were selected."""
         self.notes.update({name: value.detach().cpu() for name, value in tensors.items()})
 
     def for_all(self, kept: Tensor, otherwise: Tensor) -> Tensor:
-        """What a method keeps per training sample, with something else for samples that are judged only."""
+        """Values per training sample extended to all judged samples; those that did not train have `otherwise`."""
         kept = kept.to(otherwise.device)
         if self.trained is None:
             return kept
@@ -137,7 +138,7 @@ class Client:
         return self.input_step(stored)
 
     def view(self, stored: Tensor, kind: Views | None = None) -> Tensor:
-        """A model's input, as a random view of the kind that is asked for; none: of the run's kind."""
+        """A model's input as a random view of this kind; None: of the run's kind."""
         if self.input_step.kind == "images":
             stored = random_view(stored, kind or self.training.views, self.generator)
         return self.input_step(stored)
@@ -145,7 +146,7 @@ class Client:
     def views(
         self, batches: list[Tensor], labels: Tensor | None = None, kind: Views | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """A model's input and the labels, batch by batch; several batches are made in one go, which is faster."""
+        """A model's input and the labels, batch by batch; several batches are made at once, which is faster."""
         labels = self.given if labels is None else labels
         random = self.input_step.kind == "images" and (kind or self.training.views) != "none"
         fixed = None if random else self.fixed
@@ -169,20 +170,24 @@ class Client:
         labels: Tensor | None = None,
         model: FlatModel | tuple[FlatModel, ...] | None = None,
         views: Views | None = None,
-        around: Around | None = None,
+        wrap_step: StepWrapper | None = None,
+        around: StepWrapper | None = None,
     ) -> None:
         """Train on the given rows (all by default), with the given labels (or others): the only training loop.
 
-        Rows may also be a function, which is asked before each epoch. Views are those of the run unless others are
-        asked for. `around` is for methods that change the step, or do something after it. Several models see the same
-        batches; each makes its own step from one loss.
+        If `rows` is a function, it is called before each epoch. `views` replaces the run's kind of views. `wrap_step`
+        is for methods that change the optimiser's step, or do something after it; `around` is its old name. Several
+        models see the same batches, and each makes its own step from one loss.
         """
+        if around is not None:
+            warn_of_old_name("the argument around= of fit", "wrap_step=")
+            wrap_step = around
         models = model if isinstance(model, tuple) else (self.model if model is None else model,)
-        steps = [self.step_of(trained, around) for trained in models]
-        one = torch.ones((), device=self.model.device)  # the slope of a loss by itself, so that torch need not make it
+        steps = [self.step_of(trained, wrap_step) for trained in models]
+        one = torch.ones((), device=self.model.device)  # where backpropagation starts; made once instead of per batch
         for _ in range(self.training.epochs if epochs is None else epochs):
             chosen = rows() if callable(rows) else rows
-            if chosen is not None and len(chosen):  # a model of too few samples would leave; one of none is as it came
+            if chosen is not None and len(chosen):  # without rows the model is sent back unchanged, which tells nothing
                 self.enough(len(chosen))
             batches = list(self.batches(chosen))
             for trained in models:
@@ -199,13 +204,13 @@ class Client:
             self.forward_samples += seen
             self.backward_samples += seen
 
-    def step_of(self, model: FlatModel, around: Around | None) -> Step:
-        """What moves a model after each batch: the optimiser's step, or what a method puts in its place."""
+    def step_of(self, model: FlatModel, wrap_step: StepWrapper | None) -> Step:
+        """What moves a model after each batch: the optimiser's step, wrapped if a method asks for it."""
         step = self.optimizer.start(model.weights[: model.trainable], model.gradient)
-        return self.clipped(step if around is None else around(step, model), model.gradient)
+        return self.clipped(step if wrap_step is None else wrap_step(step, model), model.gradient)
 
     def clipped(self, step: Step, gradient: Tensor) -> Step:
-        """The same step with a gradient that is no longer than the run allows."""
+        """The step with its gradient shortened first, where the run sets a largest length (`clip`)."""
         clip = self.training.clip
         if clip is None:
             return step
@@ -217,27 +222,27 @@ class Client:
         return after_clipping
 
     def training_modes(self, batch: Tensor, models: tuple[FlatModel, ...]) -> AbstractContextManager[None]:
-        """What half precision and a batch of one sample need; for any other batch nothing."""
+        """The context of a forward pass: half precision, and the special case of a batch with one sample."""
         halved = self.half_precision
-        usual = torch.autocast(self.model.device.type, dtype=torch.bfloat16) if halved else NO_CARE
+        usual = torch.autocast(self.model.device.type, dtype=torch.bfloat16) if halved else FULL_PRECISION
         return one_sample_batch(models, usual) if batch.numel() == 1 else usual
 
     @property
     def half_precision(self) -> bool:
-        """Mixed precision pays on a GPU only."""
+        """Whether to use mixed precision; it is faster on a GPU only."""
         return self.training.mixed_precision and self.model.device.type == "cuda"
 
     def predict(
         self, *, rows: Tensor | None = None, model: FlatModel | None = None, views: bool | Views | None = False
     ) -> Tensor:
-        """The logits of the rows (all by default), in order, without gradients; random views only where asked for."""
+        """The logits of the rows (all by default), in order and without gradients; random views only on request."""
         model = self.model if model is None else model
         return score(model, self.scored(rows, model), self.chosen_view(views), self.classes)
 
     def predict_with_features(
         self, *, model: FlatModel | None = None, views: bool | Views | None = False
     ) -> tuple[Tensor, Tensor]:
-        """The logits of all samples, and what went into the last linear layer: one forward pass for both."""
+        """The logits of all samples and the input of the last linear layer, from one forward pass."""
         model, view = self.model if model is None else model, self.chosen_view(views)
         model.module.eval()
         with torch.inference_mode():
@@ -246,25 +251,25 @@ class Client:
         return logits.float().clone(), features.float().clone()
 
     def scored(self, rows: Tensor | None, model: FlatModel) -> Iterator[Tensor]:
-        """Stored samples in batches for a forward pass, which is counted."""
+        """Stored samples in batches for a forward pass; adds them to `forward_samples`."""
         chosen = torch.arange(len(self)) if rows is None else rows.cpu()
         self.forward_samples += len(chosen)
         return self.stored(pieces(chosen, scoring_batch(model)))
 
     def chosen_view(self, views: bool | Views | None) -> Callable[[Tensor], Tensor]:
-        """The samples as they are, as the run's random views, or as views of a kind."""
+        """How stored samples become input: without views (False), with the run's views (True), or of this kind."""
         if not views:
             return self.plain
         return lambda stored: self.view(stored, None if views is True else views)
 
 
 def pieces(rows: Tensor, size: int) -> list[Tensor]:
-    """Rows a batch at a time; no rows are no batch, where torch would give one that is empty."""
+    """Rows split into batches; no batch for no rows, where torch would return an empty one."""
     return list(torch.split(rows, size)) if len(rows) else []
 
 
 def score(model: FlatModel, stored: Iterator[Tensor], plain: Callable[[Tensor], Tensor], classes: int) -> Tensor:
-    """Logits in inference mode; batches are as they come, because some models look at the whole batch."""
+    """Logits in inference mode; batches stay as they are, because some models look at the whole batch."""
     model.module.eval()
     with torch.inference_mode():
         chunks = [model.module(plain(batch)).float() for batch in stored]
@@ -272,9 +277,9 @@ def score(model: FlatModel, stored: Iterator[Tensor], plain: Callable[[Tensor], 
 
 
 def scoring_batch(model: FlatModel) -> int:
-    """One fixed size per model and device, because another would move the last bit; small is fast on a CPU."""
+    """The batch size for scoring; fixed per model and device, because another size would change the last bit."""
     convolutional = any(slot.channels_last for slot in model.slots)
-    return 50 if convolutional and model.device.type == "cpu" else 500
+    return 50 if convolutional and model.device.type == "cpu" else 500  # small batches are faster on a CPU
 
 
 @contextmanager
@@ -293,5 +298,5 @@ def one_sample_batch(models: tuple[FlatModel, ...], usual: AbstractContextManage
 
 
 def clip_norm(gradient: Tensor, largest: float) -> None:
-    """Shorten the gradient to this length where it is longer."""
+    """Shorten the gradient to this length if it is longer."""
     gradient.mul_((largest / (gradient.norm() + 1e-6)).clamp(max=1.0))

@@ -1,6 +1,6 @@
-"""Where clients live: their samples and labels, one scratch model, and the method's client half.
+"""The host answers tasks for the clients whose data is in this process: their samples and labels, and a scratch model.
 
-A backend has one host per process. A host answers questions; it knows nothing of rounds, servers or the truth.
+A backend has one host per process. A host does not know the server, the other rounds or the true labels.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from fedwinnow import catalogue
+from fedwinnow.all_settings import SiteSettings
 from fedwinnow.data.dataset import Features, InputStep
 from fedwinnow.device import keep_freed_memory
 from fedwinnow.errors import FedwinnowError, memory_shortage
 from fedwinnow.federation.client import Client, pieces, score, scoring_batch
 from fedwinnow.federation.judge import Judge
-from fedwinnow.federation.least_count import TooFew, without_small_classes
+from fedwinnow.federation.ledger import TooFew, without_small_classes
 from fedwinnow.federation.memory import Memory
-from fedwinnow.federation.method import Method, Verdict
+from fedwinnow.federation.method import Method, Verdict, verdict_of
 from fedwinnow.federation.server_samples import NOBODY
 from fedwinnow.federation.traces import frames_of_method
-from fedwinnow.federation.training_settings import Training
-from fedwinnow.federation.verdict_check import verdict_of
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Optimizer
 from fedwinnow.mathematics.payload import Payload, check_state
@@ -40,7 +39,7 @@ from fedwinnow.scene.holdings import Holdings
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """What the sites hold, all of them together: stored samples, who holds which, labels as given."""
+    """The data of all sites: stored samples, who holds which, given labels."""
 
     features: Features
     holdings: Holdings
@@ -52,24 +51,20 @@ class Sites:
 
 @dataclass(frozen=True)
 class Setup:
-    """Everything besides the data that every host of a run must agree on."""
+    """Everything besides the data that is the same for every host of a run."""
 
     model: ModelSpec
-    training: Training
-    seed: int
-    rounds: int
+    settings: SiteSettings
     device: str = "cpu"
-    memorisation_every: int = 0  # in such rounds the models that leave a site are looked at before they go
-    judge: str | Part = ""  # how sites judge their labels in an audit; empty: nobody asks them to
-    other_models: tuple[ModelSpec, ...] = ()  # where clients have different models: they take them in turn
-    least_count: int = 0  # what concerns fewer samples does not leave a site
+    judge: str | Part = ""  # how sites judge their labels in an audit; empty: no audit
+    other_models: tuple[ModelSpec, ...] = ()  # where clients have different models, in turn
 
 
-# Questions of the evaluation: they concern every sample of a site, and leave no trace in its memory.
+# Questions of the evaluation: they concern every sample of a site and do not change its memory.
 MEASURING = ("judge", "predict", "audit")
-SCORE = "score "  # and the name of a part: what a client's own model says about samples that belong to no client
-OWN = "own."  # a client's own model, among what it remembers
-KEPT = "judgement."  # in a site's memory: what its judge keeps, apart from what its method does
+SCORE = "score "  # followed by the name of a part: score it with a client's own model
+OWN = "own."  # in a site's memory: a client's own model
+KEPT = "judgement."  # in a site's memory: what its judge keeps
 
 
 @dataclass
@@ -89,13 +84,13 @@ class Task:
         return self.ask in MEASURING or self.ask.startswith(SCORE)
 
     def trains(self, reply: object) -> bool:
-        """Whether a model was sent and another comes back; what is no payload is left for others to refuse."""
+        """Whether a model was sent and another comes back; False for a reply that is not a dictionary."""
         return isinstance(reply, dict) and "weights" in reply and "weights" in self.payload
 
 
 @dataclass
 class Answer:
-    """What came of a task: a reply, or the reason why there is none."""
+    """The result of a task: a reply, or the reason why there is none."""
 
     client: int
     reply: Payload = field(default_factory=dict)
@@ -106,7 +101,7 @@ class Answer:
     seconds: float = 0.0
     error: str | None = None
     trace: str = ""
-    absent: bool = False  # too few samples to say anything: neither a reply nor a failure
+    absent: bool = False  # fewer samples than the least count: neither a reply nor a failure
 
 
 class Host:
@@ -116,19 +111,19 @@ class Host:
         self, sites: Sites, judged: Sites, parts: dict[str, Features], method: Method, setup: Setup, memory: Memory
     ) -> None:
         self.sites = sites
-        self.judged = judged  # every sample of every site, also those that a run keeps out of training
-        self.parts = parts  # samples to be scored that belong to no client: the test part
+        self.judged = judged  # all samples, including those that a run keeps out of training
+        self.parts = parts  # samples that belong to no client: the test part, public samples
         self.method = method
         self.setup = setup
         self.memory = memory
         self.input_step = InputStep(sites.shape.kind, sites.mean, sites.std, setup.device)
-        self.optimizer = cast(Optimizer, catalogue.make("optimizers", setup.training.optimizer))
+        self.optimizer = cast(Optimizer, catalogue.make("optimizers", setup.settings.optimizer))
         self.judge = cast(Judge, catalogue.make("judges", setup.judge)) if setup.judge else None
         setups = [replace(setup, model=model) for model in (setup.model, *setup.other_models)]
         self.models = [new_model(sites.shape, one) for one in setups]
-        self.spares = [Spares(sites.shape, one) for one in setups]
+        self.spare_models = [SpareModels(sites.shape, one) for one in setups]
         self.first = [model.payload() for model in self.models] if method.own_models else []
-        torch.set_num_threads(1)  # another number of threads would move the last bits
+        torch.set_num_threads(1)  # another number of threads would change the last bits
         keep_freed_memory()
 
     @property
@@ -137,19 +132,19 @@ class Host:
         return self.models[0]
 
     def answer(self, task: Task) -> Answer:
-        """Let one client answer one question; whatever goes wrong there is an answer too.
+        """Let one client answer one question; an error is an answer, too.
 
-        Memory that runs out is not the client's fault: it is this machine's, and the others would fare no better.
+        Only a shortage of memory ends the run, because the other clients of this machine would meet it as well.
         """
         began = time.perf_counter()
         try:
             client = self.client(task)
             client.enough(len(client))
-            reply = as_it_leaves(self.reply(client, task))
+            reply = reply_on_cpu(self.reply(client, task))
             if client.least_count:
                 reply = without_small_classes(reply, self.method.by_class(), client.few.cpu())
             memory = task.memory if task.measures else self.remember(task, client, reply)
-            notes = client.notes | self.recited(task, reply)
+            notes = client.notes | self.predictions_to_measure(task, reply)
         except TooFew:
             return Answer(task.client, memory=task.memory, absent=True)
         except FedwinnowError as problem:
@@ -169,7 +164,7 @@ class Host:
         )
 
     def reply(self, client: Client, task: Task) -> Any:
-        """What the method answers, or the judge where an audit asks; scores neither need know about."""
+        """The reply of the method, of the judge in an audit, or the scores of a part."""
         if task.ask == "audit" and self.judge is not None:
             return self.judge.opinions(self.method, client, task.payload)
         if task.ask == "judge":
@@ -181,17 +176,17 @@ class Host:
         return {"logits": self.logits(client.model, part, 0, len(part))}
 
     def remember(self, task: Task, client: Client, reply: Payload) -> str | None:
-        """Store what the client wants to know next time, and what stays with it: running statistics, or its model."""
+        """Store the client's state, with its own model or running statistics where these stay on the site."""
         check_state(client.state, "client.state", self.method.name)
         if self.method.own_models:
             client.state |= client.model.payload(OWN)
-        elif self.setup.training.batch_norm == "local" and len(client.model.statistics):
+        elif self.setup.settings.batch_norm == "local" and len(client.model.statistics):
             client.state["batch_norm"] = client.model.statistics.clone()
         kept = self.observed(task, client, reply)
         return self.memory.write(task.client, task.round, task.exchange, client.state | kept)
 
     def observed(self, task: Task, client: Client, reply: Payload) -> Payload:
-        """What the judge keeps of the site after it looked at the models of this exchange."""
+        """What the judge keeps of the site after it has seen the models of this exchange."""
         if self.judge is None:
             return {}
         own, watcher = self.method.own_models and task.ask == "train", client
@@ -204,11 +199,12 @@ class Host:
         return {KEPT + key: value for key, value in watcher.kept.items()}
 
     def client(self, task: Task) -> Client:
-        """The client of a task, with its memory and a generator of its own."""
+        """The client of a task, with its memory and its random generator."""
         sites, kind = self.judged if task.measures else self.sites, task.client % len(self.models)
         model = self.models[kind]
         mine = sites.holdings.of(task.client)
-        key = stream_key(self.setup.seed, f"client {task.ask} {task.exchange}", task.client, task.round) & (2**63 - 1)
+        seed = self.setup.settings.seed
+        key = stream_key(seed, f"client {task.ask} {task.exchange}", task.client, task.round) & (2**63 - 1)
         seed_layers(key, model.device)
         stored = self.memory.read(task.memory)
         state = {key: value for key, value in stored.items() if not key.startswith(KEPT)}
@@ -219,20 +215,20 @@ class Host:
         client = Client(
             id=task.client,
             round=task.round,
-            rounds=self.setup.rounds,
+            rounds=self.setup.settings.rounds,
             features=sites.features.subset(sites.holdings.rows[mine]),
             given=torch.from_numpy(sites.given[mine].copy()).to(model.device),
             classes=sites.shape.classes,
             model=model,
-            training=self.setup.training,
+            training=self.setup.settings,
             optimizer=self.optimizer,
             input_step=self.input_step,
             generator=torch.Generator().manual_seed(key),
             state=state,
             kept={key.removeprefix(KEPT): value for key, value in stored.items() if key.startswith(KEPT)},
             trained=self.used_for_training(task.client) if sites is self.judged else None,
-            spare=self.spares[kind].fresh(model.own_statistics),
-            least_count=0 if task.measures else self.setup.least_count,  # what is measured does not leave
+            spare=self.spare_models[kind].fresh(model.own_statistics),
+            least_count=0 if task.measures else self.setup.settings.least_count,  # measurements do not leave the site
         )
         if "public" in self.parts:
             nothing = torch.full((len(self.parts["public"]),), NOBODY, device=model.device)
@@ -241,15 +237,15 @@ class Host:
             )
         return client
 
-    def recited(self, task: Task, reply: Payload) -> Payload:
-        """For measuring only: what the global and the trained model say of a site, and the latter of the test part."""
-        every = self.setup.memorisation_every
+    def predictions_to_measure(self, task: Task, reply: Payload) -> Payload:
+        """For measuring memorisation: what the global and the trained model predict for the site's samples."""
+        every = self.setup.settings.memorisation_every
         if not every or task.round % every or not task.trains(reply) or self.pooled:
             return {}
         client = self.client(replace(task, ask="predict"))
         client.model.load(task.payload)
         by_global = client.predict().argmax(1).cpu()
-        client.model.own_statistics = None  # the trained model comes with its own
+        client.model.own_statistics = None  # the trained model has its statistics in the reply
         client.model.load(reply)
         said = {"global_predicted": by_global, "local_predicted": client.predict().argmax(1).cpu()}
         if "test" in self.parts:
@@ -258,11 +254,11 @@ class Host:
 
     @property
     def pooled(self) -> bool:
-        """Whether training has the samples of all sites at one place."""
+        """Whether one client trains on the samples of all sites."""
         return self.sites.holdings.clients != self.judged.holdings.clients
 
     def used_for_training(self, client: int) -> Tensor | None:
-        """Which samples of a site that is judged training may use; None for all."""
+        """Which samples of a judged site training may use; None for all."""
         if self.pooled or len(self.sites.given) == len(self.judged.given):
             return None
         rows, used = self.judged.holdings.rows, self.sites.holdings.rows
@@ -281,8 +277,8 @@ class Host:
         return score(model, stored, self.input_step, self.sites.shape.classes).cpu()
 
 
-def as_it_leaves(reply: Any) -> Any:
-    """A reply on the processor, where the server works; what is no payload is left for others to refuse."""
+def reply_on_cpu(reply: Any) -> Any:
+    """A reply with its tensors on the CPU; a reply that is not a dictionary is passed on, `problem_with` refuses it."""
     if isinstance(reply, Verdict):
         return {"p_wrong": reply.p_wrong.detach().cpu(), "suggested": reply.suggested.detach().cpu()}
     if not isinstance(reply, dict):
@@ -290,15 +286,15 @@ def as_it_leaves(reply: Any) -> Any:
     return {key: value.cpu() if isinstance(value, Tensor) else value for key, value in reply.items()}
 
 
-class Spares:
-    """Further scratch models, made once and used again; apart from the host, so that no client can reach others."""
+class SpareModels:
+    """Further scratch models, made once and used again. A client gets these and not the host, which has all data."""
 
     def __init__(self, shape: Shape, setup: Setup) -> None:
         self.shape, self.setup = shape, setup
         self.models: list[FlatModel] = []
 
     def fresh(self, own_statistics: Tensor | None) -> Callable[[], FlatModel]:
-        """A function that gives another one at every call; statistics that stay on the site are in each of them."""
+        """A function that returns another model at every call; each has the statistics that stay on the site."""
         numbers = itertools.count()
         return lambda: self.get(next(numbers), own_statistics)
 
@@ -312,8 +308,8 @@ class Spares:
 
 def new_model(shape: Shape, setup: Setup) -> FlatModel:
     """The model of a run, with the initial weights that its seed gives."""
-    module = make_model(setup.model, shape, setup.seed)
-    if setup.training.batch_norm == "batch_statistics":
+    module = make_model(setup.model, shape, setup.settings.seed)
+    if setup.settings.batch_norm == "batch_statistics":
         use_batch_statistics(module)
     return FlatModel(module, setup.device)
 
@@ -321,7 +317,7 @@ def new_model(shape: Shape, setup: Setup) -> FlatModel:
 def seed_layers(key: int, device: torch.device) -> None:
     """Seed the generators that layers such as dropout draw from.
 
-    `torch.manual_seed` would also note the call, with its whole stack, for GPUs that may be used one day.
+    `torch.manual_seed` would be slower: it also records the call and its stack for GPUs not yet in use.
     """
     torch.default_generator.manual_seed(key)
     if device.type == "cuda":
@@ -331,7 +327,7 @@ def seed_layers(key: int, device: torch.device) -> None:
 
 
 def use_batch_statistics(module: nn.Module) -> None:
-    """Make every batch normalisation forget its running statistics and use those of the batch, also in scoring."""
+    """Let every batch normalisation use the statistics of the batch, also in scoring, and keep no running ones."""
     for layer in module.modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
             layer.track_running_stats = False

@@ -1,4 +1,4 @@
-"""How a site tells which of its labels are worth a look: the contract. It works beside any method and sends nothing."""
+"""The contract of a judge: it says which labels of a site are worth a look, beside any method, and sends nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedwinnow.options import Part, option
 class Judge(Part):
     """Base of every judge. What it keeps of a site is in `client.kept`, apart from the method's memory."""
 
-    federations: ClassVar[int] = 1  # 2: two halves train apart, and each judges the sites of the other
+    federations: ClassVar[int] = 1  # 2: two halves of the sites train apart, and each judges the other
     remembers: ClassVar[bool] = False  # whether it needs what it kept while the federation trained
 
     prior: bool = option(
@@ -24,11 +24,11 @@ class Judge(Part):
     )
 
     def observe(self, method: Method, client: Client, got: Payload, reply: Payload) -> None:
-        """After a site has trained: look at the model before and the one after, and keep an opinion."""
+        """After a site has trained: compare the model before and after, and keep what is needed in `client.kept`."""
 
     @abstractmethod
     def opinions(self, method: Method, client: Client, got: Payload) -> Payload:
         """After the last round: `score`, the log-odds that each label is wrong, and `other`, the likeliest other class.
 
-        It stays on the site; in a simulation, where one process plays all sites, it is handed to that process.
+        This stays on the site; only in a simulation the coordinating process receives it.
         """

@@ -1,4 +1,4 @@
-"""What clients remember between rounds: a file per client that notices when it is damaged, versioned by round."""
+"""What clients remember between rounds: one file per client and round, with a checksum."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fedwinnow.errors import DataError, RunError
 from fedwinnow.files import FORMAT, check_format, make_folder, settle
 from fedwinnow.mathematics.payload import Payload
 
-KEY = "fedwinnow"  # the one key of the metadata: with more of them, safetensors would write them in any order
+KEY = "fedwinnow"  # the only key of the metadata: safetensors would write several in random order
 BLANK = "0" * 64
 MARK = b'{\\"checksum\\": \\"'  # how the metadata begins, as JSON within JSON
 REMEDY = "Restore the file from a copy, or start the run anew with --redo"
 
 
 def seal(tensors: Payload, facts: dict[str, Any] | None = None) -> list[bytes | memoryview]:
-    """Tensors and facts as the content of a file, in pieces: a large model is not copied once more."""
+    """Tensors and facts as the content of a file, in pieces, so that a large model is not copied again."""
     text = json.dumps({"checksum": BLANK, "format": FORMAT, "facts": facts or {}}, sort_keys=True)
     ready = {name: value.detach().cpu().contiguous() for name, value in sorted(tensors.items())}
     content = save(ready, metadata={KEY: text})
@@ -31,14 +31,14 @@ def seal(tensors: Payload, facts: dict[str, Any] | None = None) -> list[bytes | 
 
 
 def unseal(path: Path, remedy: str = REMEDY) -> tuple[Payload, dict[str, Any]]:
-    """The tensors and facts of a file, after a look at its checksum; files of format 1 have none."""
+    """The tensors and facts of a file, with its checksum compared; files of format 1 have no checksum."""
     try:
         content = path.read_bytes()
         facts = metadata_of(content)
         if "checksum" in facts or "format" in facts:
             check_format(path, facts["format"])
             if facts["checksum"] != checksum_of(content):
-                raise ValueError("its checksum does not agree with its content")
+                raise ValueError("its checksum does not match its content")
             facts = facts["facts"]
         return load(content), facts
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as problem:
@@ -47,7 +47,7 @@ def unseal(path: Path, remedy: str = REMEDY) -> tuple[Payload, dict[str, Any]]:
 
 
 def metadata_of(content: bytes) -> dict[str, Any]:
-    """What we wrote into the header of a safetensors file; nothing in a memory of format 1."""
+    """The facts in the header of a safetensors file; empty for a memory of format 1."""
     length = int.from_bytes(content[:8], "little")
     if not 2 <= length <= len(content) - 8:
         raise ValueError("it is cut short")
@@ -59,7 +59,7 @@ def metadata_of(content: bytes) -> dict[str, Any]:
 
 
 def checksum_of(content: bytes) -> str:
-    """The checksum that a file should state."""
+    """The checksum of a file, computed with blanks in the place of the checksum."""
     place = content.index(MARK) + len(MARK)
     digest = hashlib.sha256(content[:place])
     digest.update(BLANK.encode())
@@ -76,11 +76,11 @@ class Memory:
         self.settled: set[str] = set()  # versions that are known to be on the disk
 
     def read(self, version: str | None) -> Payload:
-        """What a client remembers; nothing before its first visit."""
+        """What a client remembers; empty before its first visit."""
         return {} if version is None else unseal(self.folder / version)[0]
 
     def check(self) -> None:
-        """Refuse a damaged version now, before anything is computed from it or a client is dropped for it."""
+        """Refuse damaged files before the run computes anything from them or drops a client because of them."""
         for version in self.versions.values():
             self.read(version)
         self.settled = set(self.versions.values())
@@ -109,7 +109,7 @@ class Memory:
             self.versions[client] = version
 
     def settle(self, needed: Iterable[str]) -> None:
-        """Wait until these versions are on the disk, because a checkpoint is about to need them."""
+        """Wait until these versions are on the disk; the next checkpoint refers to them."""
         names = set(needed)
         new = sorted(names - self.settled)
         try:

@@ -6,10 +6,13 @@ answers on site (`train` and any other function that an exchange names). What a 
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -17,14 +20,15 @@ from torch import Tensor
 
 from fedwinnow import catalogue
 from fedwinnow.catalogue import said_in_code, unused
-from fedwinnow.errors import UsageError
+from fedwinnow.errors import RunError, UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.aggregators import Aggregator
 from fedwinnow.mathematics.losses import Loss, soft
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.old_names import warn_of_old_name
-from fedwinnow.options import Part, option
+from fedwinnow.options import Part, build, option, parse_spec
+from fedwinnow.randomness import stream_key
 
 Replies = Iterator[tuple[int, Payload]]
 
@@ -33,19 +37,19 @@ Replies = Iterator[tuple[int, Payload]]
 class Exchange:
     """One question to some clients: `ask` names the method's function that answers it on site.
 
-    Clients answer at the same time, so what `send` gives must not depend on replies to the same question; a method
-    that learns from replies changes its state when it has seen the last one.
+    Clients answer at the same time, so what `send` returns must not depend on replies to the same question: a method
+    that learns from replies changes its state after the last one.
     """
 
     ask: str
     clients: Sequence[int]
     send: Callable[[int], Payload]
-    optional: bool = False  # the round can go on although nobody answers
+    optional: bool = False  # the round goes on even if nobody answers
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a site learns about its own labels: how much speaks against each (0 to 1), and what it might be."""
+    """What a method thinks of a site's labels: how likely each is wrong (0 to 1), and which class it may be instead."""
 
     p_wrong: Tensor
     suggested: Tensor
@@ -55,19 +59,19 @@ class Verdict:
 class Method(Part):
     """Base of every method."""
 
-    # Every key that a client may send, and what its receiver can learn from it. Another key stops the run.
+    # Every key that a client may send, and what its receiver can learn from it. Any other key stops the run.
     exposes: ClassVar[dict[str, Exposure]] = {"weights": "model", "counters": "model", "samples": "client"}
-    # Those of the keys that the server also hands on to other sites as one site sent them, each with when and why.
+    # The keys that the server also passes on to other sites unchanged, each with when and why.
     forwards: ClassVar[dict[str, str]] = {}
-    # Who must answer besides those who train in a round; empty: nobody.
+    # Who must answer besides the clients that train in a round; empty: nobody.
     asks: ClassVar[str] = ""
     # What a run must provide: "trusted_data", "public_data", "truth" (cheats), "pooled_data" (not federated).
     needs: ClassVar[tuple[str, ...]] = ()
-    # Whether the paper says how models are merged, so that no other rule can take its place.
+    # Whether the paper says how models are merged; then `aggregate` cannot be set.
     own_aggregation: ClassVar[bool] = False
-    # Whether every client keeps a model of its own, perhaps of another architecture, and there is no global one.
+    # Whether every client keeps its own model, perhaps of another architecture, and there is no global model.
     own_models: ClassVar[bool] = False
-    # Inherited options (loss, mixup, aggregate) that are used in a way which this class's code does not show.
+    # Inherited options (loss, mixup, aggregate) that the method uses although its code does not show it.
     uses: ClassVar[tuple[str, ...]] = ()
     stages: ClassVar[tuple[str, ...]] = ("train",)
     citation: ClassVar[str] = ""
@@ -86,7 +90,7 @@ class Method(Part):
     )
 
     def __init_subclass__(cls, **more: Any) -> None:
-        """`verdict` was called `judge`: a method that still defines that one is understood."""
+        """`verdict` was called `judge` in 0.1; methods that define `judge` still work."""
         super().__init_subclass__(**more)
         if "judge" in vars(cls) and "verdict" not in vars(cls):
             warn_of_old_name(f"{cls.__name__}.judge", "verdict")
@@ -96,7 +100,7 @@ class Method(Part):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.criterion  # an unknown loss is an error now, not on a client
+        _ = self.criterion  # so that an unknown loss is an error here and not on a client
         if self.aggregator.name != "mean" and self.own_aggregation:
             raise UsageError(
                 f"{self.name}: aggregate={self.aggregate} was given, but how models are merged is part of this method; "
@@ -112,38 +116,38 @@ class Method(Part):
             if field.name in self.unused() and value != field.default:
                 raise UsageError(
                     f"{self.name}: {field.name}={value} was given, but this method does not use it; allowed: "
-                    f"{field.default}. A method that does use it, in a way its code does not show, says so: "
+                    f"{field.default}. A method that uses it although its code does not show it declares: "
                     f'uses = ("{field.name}",).'
                 )
 
     @classmethod
     @cache
     def unused(cls) -> tuple[str, ...]:
-        """The options of every method that have no effect in this one."""
+        """The inherited options that have no effect in this method."""
         lineage = [part for part in cls.__mro__ if issubclass(part, Method)]
         facts = {name: getattr(cls, name) for name in ("uses", "own_aggregation", "own_models")}
         return unused([said_in_code(part) for part in lineage], facts)
 
     @property
     def mixes(self) -> str:
-        """The option that makes weighted sums of samples, as it is set, or empty; token ids cannot be mixed."""
+        """The setting by which samples are mixed, or empty; a run on texts is then refused."""
         return f"mixup={self.mixup:g}" if self.mixup else ""
 
     def needed(self) -> tuple[str, ...]:
-        """What a run must provide, with these options: `needs`, unless an option asks for more."""
+        """What a run must provide with these options; override it where an option needs more than `needs`."""
         return self.needs
 
     def exposed(self) -> dict[str, Exposure]:
-        """Every key that may leave a site with these options: `exposes`, unless an option keeps one back."""
+        """Every key that may leave a site with these options; override it where an option sends less than `exposes`."""
         return dict(self.exposes)
 
     def forwarded(self) -> dict[str, str]:
-        """What other sites may receive with these options: `forwards`, and a model where one is chosen from several."""
+        """What other sites may receive with these options: `forwards`, and models if the aggregator picks one."""
         chosen = self.aggregator.chooses()
         return {**(dict.fromkeys(("weights", "counters"), chosen) if chosen else {}), **self.forwards}
 
     def by_class(self) -> dict[str, int]:
-        """Of each key that says something per class of a site, the axis of the classes; 0 must mean "no such class"."""
+        """The keys with values per class of a site, and the axis of the classes; 0 must mean "no such class"."""
         return {}
 
     # --- the server's half -----------------------------------------------------------------------------------------
@@ -152,36 +156,36 @@ class Method(Part):
         """Before the first round: fill `server.state`."""
 
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        """One round as a conversation: yield a question, get the replies, ask again or end the round."""
+        """One round: yield a question, receive the replies, ask again or return."""
         stage, ask = self.question(server)
         server.note(stage=stage)
         replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
         self.merge(server, replies)
 
     def question(self, server: Server) -> tuple[str, str]:
-        """The stage of this round and the function that answers on site, for methods whose stages differ in no more."""
+        """The stage of this round and the function that answers on site; enough for many methods with stages."""
         return "train", "train"
 
     def choose(self, server: Server) -> Sequence[int]:
-        """Who takes part."""
+        """The clients that take part in this round."""
         return server.sample()
 
     def send(self, server: Server, client: int) -> Payload:
-        """What one client is sent, to train from `server.weights` and also to judge its labels by them.
+        """What one client receives, for training and for judging its labels.
 
-        For judging, and in `models`, `server.weights` are those that answer: with `steady` the average.
+        For judging, and in `models`, `server.weights` holds the answering model: with `steady`, the average.
         """
         return dict(server.weights)
 
     def merge(self, server: Server, replies: Replies) -> None:
-        """Make the new global model; replies stream in, always in the order of `choose`."""
+        """Make the new global model; replies come one by one, in the order of `choose`."""
         merged = self.aggregator.collect(server.weights, server.model.trainable)
         for _, reply in replies:
             merged.add(reply, float(reply["samples"]))
         server.weights = merged.result()
 
     def models(self, server: Server) -> Sequence[Payload]:
-        """Who answers when the federation is tested: the global model alone, or several whose answers are joined."""
+        """The models that are tested: the global one, or several whose answers are joined."""
         return [server.weights]
 
     def joined(self, answers: Sequence[Tensor]) -> Tensor:
@@ -194,18 +198,18 @@ class Method(Part):
     # --- the client's half, on site --------------------------------------------------------------------------------
 
     def train(self, client: Client, got: Payload) -> Payload:
-        """Train the global model on the site's samples; what is returned leaves the site."""
+        """Train the received model on the site's samples; what this returns leaves the site."""
         client.model.load(got)
         client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got))
         return self.reply(client)
 
     def load(self, client: Client, got: Payload) -> None:
         """Put the model that is judged and measured into `client.model`: the global one, or the client's own."""
-        if not self.own_models:  # else it is there already
+        if not self.own_models:  # a client's own model is loaded already
             client.model.load(got)
 
     def objective(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload) -> Tensor:
-        """The loss of one batch; most methods that change only the loss override only this."""
+        """The loss of one batch; a method that changes only the loss overrides only this."""
         x, target = self.mix(client, x, y)
         return self.criterion.mean(client.model.module(x), target, client.class_counts)
 
@@ -214,7 +218,7 @@ class Method(Part):
         return client.model.payload(model) | {"samples": torch.tensor(len(client))}
 
     def verdict(self, client: Client, got: Payload) -> Verdict:
-        """Which labels are wrong: by default those of which the answering model has a large loss."""
+        """Which labels are probably wrong: by default those for which the answering model has a large loss."""
         from fedwinnow.mathematics.wrong_by_loss import wrong_by_loss
 
         logits = self.logits(client, got)
@@ -224,13 +228,13 @@ class Method(Part):
     judge = verdict  # its old name
 
     def predict(self, client: Client, got: Payload) -> Payload:
-        """What the global model says about the site's samples, for measuring a simulation: how much is memorised."""
+        """The predictions and losses of the model on the site's samples, for measuring memorisation in a simulation."""
         logits = self.logits(client, got)
         losses = torch.nn.functional.cross_entropy(logits, client.given, reduction="none")
         return {"predicted": logits.argmax(1).cpu(), "loss": losses.float().cpu()}
 
     def logits(self, client: Client, got: Payload) -> Tensor:
-        """What was received, or the client's own model, says about all samples of the site."""
+        """The logits of the received model, or of the client's own, for all samples of the site."""
         self.load(client, got)
         return client.predict()
 
@@ -238,20 +242,20 @@ class Method(Part):
 
     @cached_property
     def criterion(self) -> Loss:
-        """The loss that was asked for."""
+        """The loss that the option names."""
         made = catalogue.make("losses", self.loss)
         assert isinstance(made, Loss)
         return made
 
     @cached_property
     def aggregator(self) -> Aggregator:
-        """The rule by which models are merged."""
+        """The aggregator that the option names."""
         made = catalogue.make("aggregators", self.aggregate)
         assert isinstance(made, Aggregator)
         return made
 
     def mix(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Mixed samples and soft labels, where mixing was asked for."""
+        """Mixed samples and soft labels if `mixup` is set, else the batch itself."""
         if self.mixup == 0 or len(x) < 2:
             return x, y
         share = beta_draw(self.mixup, client.generator)
@@ -264,3 +268,98 @@ def beta_draw(alpha: float, generator: torch.Generator) -> float:
     """One draw from Beta(alpha, alpha), from an explicit generator: two gamma draws make one."""
     gammas = torch._standard_gamma(torch.full((2,), alpha, dtype=torch.float64), generator=generator)
     return float(gammas[0] / gammas.sum())
+
+
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def verdict_of(method: Method, client: Client, got: Payload) -> Verdict:
+    """The method's verdict on the site's labels, checked; the caller adds the client to an error."""
+    found = method.verdict(client, got)
+    problem = problem_with_verdict(found, len(client), client.classes)
+    if problem is not None:
+        raise RunError(f"the verdict of method '{method.name}' is invalid: {problem}.")
+    return found
+
+
+def problem_with_verdict(found: object, samples: int, classes: int) -> str | None:
+    """What is wrong with a verdict on this many samples and classes; None if it is valid."""
+    if not isinstance(found, Verdict):
+        return f"`verdict` returned a {type(found).__name__}; allowed: Verdict(p_wrong, suggested)"
+    for name, value in (("p_wrong", found.p_wrong), ("suggested", found.suggested)):
+        if not isinstance(value, Tensor):
+            return f"{name} is a {type(value).__name__}; allowed: a tensor with one number per sample"
+        if value.shape != (samples,):
+            return f"{name} has the shape {tuple(value.shape)}; allowed: ({samples},), the site's samples"
+    return problem_with_chances(found.p_wrong) or problem_with_classes(found.suggested, classes)
+
+
+def problem_with_chances(p_wrong: Tensor) -> str | None:
+    """Why these are not probabilities; None if they are."""
+    if not p_wrong.is_floating_point():
+        return f"p_wrong is {p_wrong.dtype}; allowed: floating-point numbers from 0 to 1"
+    if bad := first(p_wrong, ~((p_wrong >= 0) & (p_wrong <= 1))):  # written so that NaN is bad, too
+        return f"p_wrong is {bad[1]:g} for sample {bad[0]}; allowed: 0 to 1"
+    return None
+
+
+def problem_with_classes(suggested: Tensor, classes: int) -> str | None:
+    """Why these are not classes; None if they are."""
+    if suggested.dtype not in WHOLE:
+        return f"suggested is {suggested.dtype}; allowed: whole numbers, the classes"
+    if bad := first(suggested, (suggested < 0) | (suggested >= classes)):
+        return f"suggested is {bad[1]:g} for sample {bad[0]}; allowed: the classes 0 to {classes - 1}"
+    return None
+
+
+def first(values: Tensor, bad: Tensor) -> tuple[int, float] | None:
+    """The place and the value of the first bad one; None if there is none."""
+    places = bad.nonzero().flatten()
+    return (int(places[0]), float(values[places[0]])) if len(places) else None
+
+
+OWN_METHOD = "fedwinnow_own_method_"  # the modules of users' files are named so
+
+
+def find_method(spec: str | dict[str, Any] | Part) -> Method:
+    """The method of this spec; `./my_method.py:key=value` takes it from a file."""
+    name, values = parse_spec(spec) if isinstance(spec, str) else ("", {})
+    if name.endswith(".py"):
+        return build("method", method_in(Path(name)), dict(values))
+    made = catalogue.make("methods", spec)
+    if not isinstance(made, Method):
+        raise UsageError(
+            f"{spec} was given as the method, but is a {type(made).__name__}; allowed: a method, by name (`fedwinnow "
+            "methods` lists them), by its file, or made in Python."
+        )
+    return made
+
+
+def method_in(path: Path) -> type[Method]:
+    """The one method class that a file defines."""
+    if not path.is_file():
+        raise UsageError(f"--method {path}: there is no such file.")
+    name = f"{OWN_METHOD}{stream_key(0, str(path.resolve())):x}"
+    module_spec = importlib.util.spec_from_file_location(name, path.resolve())
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[name] = module  # dataclasses in the file look their module up
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as problem:
+        del sys.modules[name]
+        raise UsageError(f"--method {path}: the file does not import: {type(problem).__name__}: {problem}") from problem
+    found = [
+        thing
+        for thing in vars(module).values()
+        if isinstance(thing, type) and issubclass(thing, Method) and thing.__module__ == module.__name__
+    ]
+    # A class that another class in the file derives from does not count.
+    found = [thing for thing in found if not any(thing in other.__mro__[1:] for other in found)]
+    if len(found) != 1:
+        names = ", ".join(thing.__name__ for thing in found) or "none"
+        raise UsageError(f"--method {path}: the file must define one class that derives from Method; found: {names}.")
+    if not found[0].name:
+        raise UsageError(f'--method {path}: {found[0].__name__} has no name; add `name: ClassVar[str] = "..."`.')
+    return found[0]

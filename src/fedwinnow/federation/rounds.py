@@ -1,4 +1,4 @@
-"""The only loop: a round is a conversation between the method's server half and some clients."""
+"""The loop of a run: in each round the server's half of the method asks clients and merges their replies."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
-from fedwinnow.errors import FedwinnowError, RunError, UsageError, memory_shortage, unknown
+from fedwinnow.all_settings import Faults
+from fedwinnow.errors import FedwinnowError, RunError, memory_shortage
 from fedwinnow.federation import steady_model
 from fedwinnow.federation.backend import Backend
 from fedwinnow.federation.host import Answer, Task
@@ -24,46 +24,32 @@ from fedwinnow.metrics.task import Figure, training_stability
 
 
 @dataclass
-class Faults:
-    """What happens when a client fails."""
-
-    on_client_error: Literal["stop", "drop"] = "stop"
-    quorum: float = 0.5  # the share of asked clients that must answer
-
-    def __post_init__(self) -> None:
-        if self.on_client_error not in ("stop", "drop"):
-            raise unknown("value of --on-client-error:", str(self.on_client_error), ("stop", "drop"))
-        if not 0 <= self.quorum <= 1:
-            raise UsageError(f"--quorum {self.quorum} was given; allowed: 0 to 1, a share of the asked clients.")
-
-
-@dataclass
 class Tally:
     """What one round cost and who took part."""
 
     participants: list[int] = field(default_factory=list)
     dropped: dict[str, str] = field(default_factory=dict)
-    absent: list[str] = field(default_factory=list)  # had too few samples to say anything, which is no failure
+    absent: list[str] = field(default_factory=list)  # had fewer samples than the least count; not a failure
     bytes_up: int = 0
     bytes_down: int = 0
     forward_samples: int = 0
     backward_samples: int = 0
     seconds: float = 0.0
-    distances: list[Figure] = field(default_factory=list)  # squared, of each trained model from where it started
-    notes: dict[int, Payload] = field(default_factory=dict)  # per-sample remarks of the clients, for evaluation only
+    distances: list[Figure] = field(default_factory=list)  # of each trained model from the global one, squared
+    notes: dict[int, Payload] = field(default_factory=dict)  # the clients' values per sample, for evaluation only
 
 
-class NobodySpoke(Exception):
-    """All who were asked have too few samples to say anything: the round ends as it stands."""
+class AllAbsent(Exception):
+    """All clients that were asked have too few samples to reply: the round ends without a change."""
 
 
 class RepliesInOrder:
-    """Replies as a method takes them, one by one; nothing else of the federation is in their reach."""
+    """The replies that a method receives, one by one; a method cannot reach the federation through them."""
 
     __slots__ = ("_source",)
 
     def __init__(self, source: Replies) -> None:
-        # Weak, because a generator holds the frame it runs in, and that one leads to the backend and to every site.
+        # A weak reference, because the generator's frame refers to the backend and so to the data of every site.
         self._source = weakref.ref(source)
 
     def __iter__(self) -> Replies:
@@ -96,7 +82,7 @@ class Federation:
         self.ledger = ledger
         self.site_names = site_names
         self.faults = faults
-        self.silent: dict[str, str] = {}  # sites that failed when they were asked after the last round
+        self.silent: dict[str, str] = {}  # sites that failed after the last round, and why
 
     def start(self) -> None:
         """Before the first round."""
@@ -106,19 +92,19 @@ class Federation:
             steady_model.start(self.server)
 
     def play_round(self, number: int) -> Tally:
-        """One round; the server's weights and state, and the clients' memories, are then those of its end."""
+        """Play one round: updates the server's weights and state and the clients' memories."""
         began = time.perf_counter()
         self.server.begin(number)
         tally, steady = Tally(), self.method.steady
         if steady:
             steady_model.go_on(self.server)
         try:
-            self.converse(tally)
-        except NobodySpoke:
+            self.ask_and_merge(tally)
+        except AllAbsent:
             self.server.settle()
         except FedwinnowError as problem:
-            # Clients answer while the server's half takes their replies. Its frames would hide those of the client,
-            # which the message has.
+            # Clients answer while the server's half reads their replies, so the traceback would show the server's half.
+            # The message has the client's own traceback.
             raise problem.with_traceback(None) from None
         except Exception as problem:
             if (shortage := memory_shortage(problem)) is not None:
@@ -136,12 +122,12 @@ class Federation:
         return tally
 
     def check_memory(self) -> None:
-        """What the server's half wants to remember can be remembered."""
+        """Refuse values in the server's memory that cannot be saved."""
         check_state(self.server.state, "server.state", self.method.name)
         check_state(self.server.weights, "server.weights", self.method.name)
 
-    def converse(self, tally: Tally) -> None:
-        """Let the method ask until it is done; replies that it did not look at are booked all the same."""
+    def ask_and_merge(self, tally: Tally) -> None:
+        """Let the method ask until its round is over."""
         conversation = self.method.exchanges(self.server)
         replies: Replies | None = None
         for index in itertools.count():
@@ -149,28 +135,29 @@ class Federation:
                 exchange = next(conversation) if replies is None else conversation.send(RepliesInOrder(replies))
             except StopIteration:
                 break
-            self.conclude(replies)
+            self.end_exchange(replies)
             self.server.exchange = index
             replies = self.deliver(exchange, index, tally)
-        self.conclude(replies)
+        self.end_exchange(replies)
 
-    def conclude(self, replies: Replies | None) -> None:
-        """Take in what a method did not look at, so that every reply is booked; then the exchange is over."""
+    def end_exchange(self, replies: Replies | None) -> None:
+        """Read the replies that the method left, so that every one is in the ledger; then end the exchange."""
         for _ in replies or ():
             continue
         self.server.settle()
 
     def deliver(self, exchange: Exchange, index: int, tally: Tally) -> Iterator[tuple[int, Payload]]:
-        """Ask the clients of one exchange; good replies stream back in the order of the clients."""
+        """Ask the clients of one exchange; yields the good replies in the order of the clients."""
         self.check_clients(exchange)
         answered = absent = 0
         for answer in self.backend.exchange(self.tasks(exchange, index, tally)):
             if answer.absent:
                 absent += 1
-                self.miss(answer, tally)
+                if self.site_names[answer.client] not in tally.absent:
+                    tally.absent.append(self.site_names[answer.client])
                 continue
             problem = answer.error or problem_with(answer.reply, self.method.exposes)
-            problem = problem or unlike_model(answer.reply, self.server.weights)
+            problem = problem or problem_with_model(answer.reply, self.server.weights)
             if problem is not None:
                 self.fail(answer, exchange, problem, tally)
                 continue
@@ -181,7 +168,7 @@ class Federation:
             return
         asked = len(exchange.clients) - absent
         if absent and not asked:
-            raise NobodySpoke
+            raise AllAbsent
         needed = math.ceil(self.faults.quorum * asked - 1e-9)
         if answered < max(needed, min(1, asked)):
             raise RunError(
@@ -190,7 +177,7 @@ class Federation:
             )
 
     def check_clients(self, exchange: Exchange) -> None:
-        """A method may ask any client that there is, once."""
+        """Refuse clients that do not exist or that a method asks twice."""
         asked = list(exchange.clients)
         if strange := [client for client in asked if client not in range(self.server.clients)]:
             raise RunError(
@@ -204,7 +191,7 @@ class Federation:
             )
 
     def tasks(self, exchange: Exchange, index: int, tally: Tally) -> Iterator[Task]:
-        """The questions, made one by one as the backend has room."""
+        """The tasks of an exchange, each made when the backend has room for it."""
         for client in exchange.clients:
             payload = exchange.send(client)
             tally.bytes_down += size_in_bytes(payload)
@@ -212,7 +199,7 @@ class Federation:
             yield Task(client, exchange.ask, self.server.round, index, payload, memory)
 
     def accept(self, answer: Answer, tally: Tally) -> None:
-        """Book a good answer: memory, ledger, cost."""
+        """Record a good answer: memory, ledger, cost."""
         self.memory.accept(answer.client, answer.memory)
         self.ledger.record(self.site_names[answer.client], answer.reply)
         if answer.client not in tally.participants:
@@ -227,53 +214,49 @@ class Federation:
         if answer.notes:
             tally.notes.setdefault(answer.client, {}).update(answer.notes)
 
-    def miss(self, answer: Answer, tally: Tally) -> None:
-        """A client has too few samples to say anything: it is left out, and that is all that is known."""
-        name = self.site_names[answer.client]
-        if name not in tally.absent:
-            tally.absent.append(name)
-
     def fail(self, answer: Answer, exchange: Exchange, problem: str, tally: Tally) -> None:
-        """A client gave no usable reply: leave it out, or stop with its name, the round and the stage."""
+        """A client gave no usable reply: leave it out of the round, or stop the run."""
         if self.faults.on_client_error == "stop":
-            raise self.stopped(answer, exchange.ask, problem)
+            raise self.client_failure(answer, exchange.ask, problem)
         tally.dropped[self.site_names[answer.client]] = problem
 
-    def stopped(self, answer: Answer, ask: str, problem: str) -> RunError:
-        """Why a client's failure ends the run, and what to do."""
+    def client_failure(self, answer: Answer, ask: str, problem: str) -> RunError:
+        """The error that ends the run: which client failed where, why, and what to do."""
         trace = f"\n{answer.trace}" if answer.trace else ""
         said = f"{self.sender(answer, ask)}: {problem.rstrip('.')}."
         return RunError(f"{said} --on-client-error drop would leave it out and go on.{trace}")
 
     def sender(self, answer: Answer, ask: str) -> str:
-        """Whose answer it is, to what and when."""
+        """The client, round, stage and question of an answer, for messages."""
         return (
             f"client {answer.client} ({self.site_names[answer.client]}), round {self.server.round}{self.stage}, {ask}"
         )
 
     @property
     def stage(self) -> str:
-        """The stage that the method is in, for messages; empty for a method with one stage only."""
+        """The stage of the method, for messages; empty for a method with one stage."""
         stage = self.server.notes.get("stage") if len(self.method.stages) > 1 else None
         return "" if stage is None else f", stage '{stage}'"
 
     @property
     def answering(self) -> Server:
-        """The server with the weights that are tested and that judge."""
-        return steady_model.answering(self.server, self.method.steady)
+        """The server with the weights that are tested and that judge: with `steady`, the average."""
+        return steady_model.answering(self.server, self.method.steady) if self.method.steady else self.server
 
     def models(self) -> Sequence[Payload]:
-        """The models that answer when the federation is tested."""
+        """The models that are tested."""
+        if not self.method.steady:
+            return self.method.models(self.server)
         return steady_model.answering_models(self.method, self.server)
 
     def to_judge(self, client: int) -> Payload:
-        """What a client is sent when it is asked about its samples."""
+        """What a client receives when it judges or scores its samples."""
         return self.method.send(self.answering, client)
 
     def ask_all(self, ask: str, clients: tuple[int, ...]) -> Iterator[tuple[int, Payload]]:
-        """A question to clients for the evaluation of a simulation: nothing of it is part of the federation.
+        """Ask clients for the evaluation of a simulation; this is not part of the federation and not in the ledger.
 
-        A client that fails stops the run, or is left out and named in `silent` where failing clients are dropped.
+        A client that fails stops the run; with --on-client-error drop it is left out and named in `silent`.
         """
         tasks = (
             Task(client, ask, self.server.round, 0, self.to_judge(client), self.memory.versions.get(client))
@@ -285,11 +268,11 @@ class Federation:
             elif self.faults.on_client_error == "drop":
                 self.silent[self.site_names[answer.client]] = f"{ask}: {answer.error}"
             else:
-                raise self.stopped(answer, ask, answer.error)
+                raise self.client_failure(answer, ask, answer.error)
 
 
-def unlike_model(reply: Payload, weights: Payload) -> str | None:
-    """A model must come back in the shape in which it was sent, and in the same kind of numbers."""
+def problem_with_model(reply: Payload, weights: Payload) -> str | None:
+    """Why a reply does not fit the model that was sent: another shape, or another type of numbers; None if it fits."""
     for key, value in weights.items():
         if key in reply and reply[key].shape != value.shape:
             return f"'{key}' in its reply has the shape {tuple(reply[key].shape)}, not {tuple(value.shape)}"

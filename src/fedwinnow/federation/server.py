@@ -18,7 +18,7 @@ from fedwinnow.mathematics.payload import Payload
 from fedwinnow.randomness import stream_key, uniforms
 
 STEADY = "steady."  # the average that answers, in the server's memory
-SINCE = "steady_since"  # the round after which it began anew, where it did
+SINCE = "steady_since"  # the round after which the average started again, if it did
 
 
 @dataclass
@@ -39,8 +39,8 @@ class Server:
     trusted: ServerSamples | None = None  # samples with right labels, where the user gave some
     public: ServerSamples | None = None  # samples without labels, which every client has too
     vault: Memory = field(default_factory=lambda: Memory(Path("vault")))  # what it keeps of each client, on disk
-    kept: dict[int, str | None] = field(default_factory=dict)  # versions in the vault, from the exchange that goes on
-    # Initial weights of a further model, by number: another draw than the first, unless the model comes with weights
+    kept: dict[int, str | None] = field(default_factory=dict)  # new versions in the vault, from the current exchange
+    # Initial weights of a further model, by number; drawn anew for each number, unless the model has weights of a file
     fresh: Callable[[int], Payload] | None = None
     notes: dict[str, Any] = field(default_factory=dict)  # goes into this round's line of rounds.jsonl
 
@@ -51,7 +51,7 @@ class Server:
             bench.begin(round_number)
 
     def end(self) -> None:
-        """The round is over: what was computed here is stated, apart from what clients computed."""
+        """The round is over: note how much the server computed, apart from what the clients computed."""
         forward = sum(bench.forward_samples for bench in self.benches)
         backward = sum(bench.backward_samples for bench in self.benches)
         if forward:
@@ -88,8 +88,8 @@ class Server:
     def remember(self, client: int, payload: Payload) -> None:
         """Keep something of one client, for example its last model; on disk, because there may be many.
 
-        It can be recalled when the exchange is over: others who are asked the same must not be sent it or not,
-        depending on who answers first.
+        It can be recalled only when the exchange is over, so that what others are sent does not depend on who
+        answers first.
         """
         self.kept[client] = self.vault.write(client, self.round, self.exchange, payload)
 
@@ -100,11 +100,11 @@ class Server:
         self.kept.clear()
 
     def recall(self, client: int) -> Payload:
-        """What was kept of a client; nothing before its first visit."""
+        """What was kept of a client; empty before its first visit."""
         return self.vault.read(self.vault.versions.get(client))
 
     def start_anew(self, weights: Payload) -> None:
-        """Train on from other weights that have nothing to do with the old ones; an average of models forgets these."""
+        """Replace the global model by an unrelated one; with `steady`, the average starts again from it."""
         self.weights = weights
         if any(key.startswith(STEADY) for key in self.state):
             self.state[SINCE] = torch.tensor([self.round - 1])
@@ -115,7 +115,7 @@ class Server:
         return torch.Generator().manual_seed(key & (2**63 - 1))
 
     def note(self, **facts: Any) -> None:
-        """Say something about this round for the log, for example the stage."""
+        """Add facts about this round to its line of the log, for example the stage."""
         self.notes.update({name: plain(value) for name, value in facts.items()})
 
 
@@ -125,7 +125,7 @@ def participants(participation: float, clients: int, available: int) -> int:
 
 
 def plain(value: Any) -> Any:
-    """A fact as JSON can hold it; a number that is none is null."""
+    """A fact as JSON can hold it; NaN and infinity become null."""
     if isinstance(value, torch.Tensor | np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, dict):

@@ -7,9 +7,10 @@ Fu, Xie, Li, Chen: Attack-Resistant Federated Learning with Residual-based Rewei
 | λ | reach |
 | δ | threshold |
 
-Local training is that of FedAvg. For every parameter the values of a round's m clients are put in ascending order; the
-line through them is that of repeated-median regression, which up to half of the clients cannot move. Residuals become
-weights, a parameter on which they differ much has more to say, and the sums over all parameters weigh the models.
+Local training is that of FedAvg. For every parameter, the values of the round's clients are sorted, and repeated-median
+regression, which up to half of the clients cannot move, fits a line to them. A client's weight at a parameter falls
+with its residual. The weight of its model is the sum over all parameters, in which those with differing weights count
+more.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from fedwinnow.options import option
 
 BLOCK = 2**20  # numbers that are worked on at once
 FEWEST = 3  # a line through two values has no residuals
-NORMAL = 1.4826  # a median of absolute residuals times this is a standard deviation, where they are Gaussian
+NORMAL = 1.4826  # times the median of absolute residuals: the standard deviation, if they are Gaussian
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Arfl(Method):
     by_size: bool = option(False, "Also weigh clients by their number of samples, which the method ignores.")
 
     def merge(self, server: Server, replies: Replies) -> None:
-        models = dict(replies)  # all at once: every parameter is compared over the clients
+        models = dict(replies)  # all together, because every parameter is compared over the clients
         corrected = torch.stack([reply["weights"] for reply in models.values()])
         shares = self.shares(corrected)
         if self.by_size:
@@ -58,7 +59,7 @@ class Arfl(Method):
         server.note(client_weights={client: round(share, 4) for client, share in weighed.items()})
 
     def shares(self, models: Tensor) -> Tensor:
-        """How much each model (clients x parameters) counts; values far off the line are corrected in place."""
+        """The weight of each model (clients x parameters); values far from the line are corrected in place."""
         clients = len(models)
         total = torch.zeros(clients, dtype=torch.float64)
         for block in torch.split(models, max(1, BLOCK // clients), dim=1) if clients >= FEWEST else ():
@@ -66,7 +67,7 @@ class Arfl(Method):
             line = repeated_median_line(ordered)
             weight = residual_weights(ordered - line, self.reach)
             block.scatter_(0, order, torch.where(weight < self.threshold, line, ordered).to(block))
-            confidence = weight.std(0)  # a parameter on which all agree says nothing about the clients
+            confidence = weight.std(0)  # 0 for a parameter on which all clients have the same weight
             total += torch.empty_like(weight).scatter_(0, order, weight * confidence).sum(1).cpu()
         if float(total.max()) == 0:
             return torch.ones_like(total)
@@ -100,11 +101,11 @@ def residual_weights(residuals: Tensor, reach: float) -> Tensor:
 
 
 def without(values: Tensor, place: int) -> Tensor:
-    """All rows but one."""
+    """All rows except one."""
     return torch.cat([values[:place], values[place + 1 :]])
 
 
 def middle(ordered: Tensor) -> Tensor:
-    """The median of rows that are in order; of an even number the mean of the two in the middle."""
+    """The median of sorted rows; of an even number, the mean of the two in the middle."""
     count = len(ordered)
     return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2

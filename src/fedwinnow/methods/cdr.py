@@ -1,7 +1,7 @@
-"""CDR: only the parameters that are critical to the loss follow its gradient; the others merely decay.
+"""CDR: only the parameters that are critical to the loss follow its gradient; the others only decay.
 
 Xia, Liu, Han, Gong, Wang, Ge, Chang: Robust Early-Learning: Hindering the Memorization of Noisy Labels, ICLR 2021.
-Federated by averaging, as FedES's relative without an estimate of quality.
+Federated by averaging: like FedES, but without an estimate of each client's quality.
 
 | symbol | field |
 |---|---|
@@ -24,7 +24,7 @@ from fedwinnow.steps.site_labels import sample_losses
 
 @dataclass(frozen=True)
 class Cdr(Method):
-    """FedAvg whose local steps use the gradient of the most critical parameters only, and less of it."""
+    """FedAvg whose local steps use only the gradient of the most critical parameters, scaled down."""
 
     name: ClassVar[str] = "cdr"
     citation: ClassVar[str] = "Xia et al., Robust Early-Learning: Hindering the Memorization of Noisy Labels, ICLR 2021"
@@ -37,7 +37,7 @@ class Cdr(Method):
         at_most=1,
     )
     rate_from: Literal["given", "estimated"] = option(
-        "given", "Take the given rate, or the share that each client's mixture of losses takes for wrong."
+        "given", "Use the given rate, or the share of wrong labels by each client's mixture of losses."
     )
     ramp: int = option(
         0, "Rounds over which the rate grows from 0; 0: it holds from the start, as in the released code.", at_least=0
@@ -51,15 +51,15 @@ class Cdr(Method):
         client.model.load(got)
         share = 1.0 - forgotten_share(client.round, self.rate(client), self.ramp, of_rate=True)
         chosen = chosen_parameters(client.model, weights_only=self.weights_only)
-        # |w times gradient| of this very batch decides, over all layers together
+        # criticality is |w times gradient| of the current batch, compared over all layers together
         steps = scaled_steps(
             lambda model: critical_factor(model, model.gradient, share, chosen), gradient=self.frozen == "gradient"
         )
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), around=steps)
+        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), wrap_step=steps)
         return self.reply(client)
 
     def rate(self, client: Client) -> float:
-        """tau: given, or estimated with the model as it came."""
+        """tau: given, or estimated with the received model."""
         if self.rate_from == "given":
             return self.noise_rate
         return estimated_rate(sample_losses(client.predict(), client.given))

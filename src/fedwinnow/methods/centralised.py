@@ -1,4 +1,4 @@
-"""Centralised: all samples in one place. Not federated: the upper reference, and the twin of memorisation studies."""
+"""Centralised: all samples in one place. Not federated: a reference, and the counterpart in memorisation studies."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fedwinnow.federation.method import Method
 
 @dataclass(frozen=True)
 class Centralised(Method):
-    """NOT FEDERATED: one site holds the samples of all, with the labels as given."""
+    """NOT FEDERATED: one site holds the samples of all sites, with the given labels."""
 
     name: ClassVar[str] = "centralised"
     needs: ClassVar[tuple[str, ...]] = ("pooled_data",)
-    citation: ClassVar[str] = "the twin of FedGR's memorisation study"
+    citation: ClassVar[str] = "the centralised counterpart in FedGR's memorisation study"

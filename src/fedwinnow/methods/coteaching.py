@@ -40,13 +40,13 @@ class CoTeaching(TwoModels):
         0.2, "Share of every batch that is forgotten in the end.", symbol="τ", source="FedRN", at_least=0, at_most=1
     )
     rate_from: Literal["given", "estimated"] = option(
-        "given", "Forget the given share, or the share that each client's mixture of losses takes for wrong."
+        "given", "Forget the given share, or the share of wrong labels by each client's mixture of losses."
     )
     ramp: int | None = option(
         None, "Rounds until the full share is forgotten; none: a fifth of all.", symbol="T_k", at_least=0
     )
     exponent: float = option(1.0, "How the share grows.", symbol="c", above=0)
-    exponent_of: Literal["round", "rate"] | None = option(
+    exponent_of: Literal["round", "rate"] = option(
         None, "What the exponent belongs to.", presets={"paper": "round", "code": "rate"}
     )
     disagree_from: int | None = option(
@@ -61,7 +61,7 @@ class CoTeaching(TwoModels):
         if torch.equal(server.weights["weights"], server.weights[f"{SECOND}weights"]):
             raise UsageError(
                 "coteaching needs two models that start differently, but --model comes with all of its weights, so "
-                "both would stay equal for ever. Give a model whose weights are drawn, or one with a new head."
+                "both would always stay equal. Give a model whose weights are drawn, or one with a new head."
             )
 
     def train(self, client: Client, got: Payload) -> Payload:
@@ -74,7 +74,7 @@ class CoTeaching(TwoModels):
             losses = [self.criterion(answer, y, client.class_counts) for answer in answers]
             pool = self.pool(client, *answers)
             count = kept_count(len(pool), share)
-            # Algorithm 1, lines 4-5: what each model has the smallest losses on
+            # Algorithm 1, lines 4-5: the samples with the smallest losses under each model
             by_first, by_second = (pool[smallest(loss[pool], count)] for loss in losses)
             small[rows] = False
             small[rows[by_first.cpu()]] = True
@@ -85,19 +85,19 @@ class CoTeaching(TwoModels):
         return self.reply_both(client, second)
 
     def share(self, client: Client, rate: float) -> float:
-        """What is forgotten of a batch in this round."""
+        """R(t): the share of a batch that is forgotten in this round."""
         ramp = round(client.rounds / 5) if self.ramp is None else self.ramp
         of_rate = self.exponent_of == "rate"
         return forgotten_share(client.round, rate, ramp, exponent=self.exponent, of_rate=of_rate)
 
     def rate(self, client: Client, first: FlatModel, second: FlatModel) -> float:
-        """tau: given, or estimated with both models as they came."""
+        """tau: given, or estimated with the received models."""
         if self.rate_from == "given":
             return self.forget_rate
         return estimated_rate(sample_losses(self.logits_of(client, first, second), client.given))
 
     def pool(self, client: Client, first: Tensor, second: Tensor) -> Tensor:
-        """The samples of a batch that may be kept; where the models agree on all, these are all."""
+        """The samples of a batch that may be kept: those on which the models disagree, or all if they agree on all."""
         everything = torch.arange(len(first), device=first.device)
         if self.disagree_from is None or client.round < self.disagree_from:
             return everything

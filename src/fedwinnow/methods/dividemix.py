@@ -1,4 +1,4 @@
-"""DivideMix: two models; each divides the samples for the other, which learns what is left over without its labels.
+"""DivideMix: two models; each divides the samples for the other, which learns the doubtful ones without their labels.
 
 Li, Socher, Hoi: DivideMix: Learning with Noisy Labels as Semi-supervised Learning, ICLR 2020. Federated as in FedRN
 and FedGR: both models travel, the mixtures are fitted on the site in every local epoch, warm-up and ramp count rounds.
@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from fedwinnow.federation.client import Around, Client, Step
+from fedwinnow.federation.client import Client, Step, StepWrapper
 from fedwinnow.federation.method import Verdict
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.two_gaussians import fit_two_gaussians
 from fedwinnow.methods.two_models import TwoModels
-from fedwinnow.options import filled, option
+from fedwinnow.options import option
 from fedwinnow.steps.mixmatch import endless, mean_prediction, mixed, sharpened
 from fedwinnow.steps.regularisers import distance_to_prior, entropy, expected_classes
 from fedwinnow.steps.site_labels import History, sample_losses
@@ -35,7 +35,7 @@ from fedwinnow.steps.stages import after_warm_up, warm_up_rounds
 
 @dataclass(frozen=True)
 class DivideMix(TwoModels):
-    """Two models; each tells the other which samples keep their label, and the rest is learned by MixMatch."""
+    """Two models; each chooses which samples keep their label for the other, which learns the rest by MixMatch."""
 
     name: ClassVar[str] = "dividemix"
     citation: ClassVar[str] = "Li et al., DivideMix: Learning with Noisy Labels as Semi-supervised Learning, ICLR 2020"
@@ -58,8 +58,8 @@ class DivideMix(TwoModels):
         "uniform", "Classes are expected equally often, or as often as the site's given labels have them."
     )
     loss_history: int = option(1, "Divide by the mean of so many last losses; 5 for very much noise.", at_least=1)
-    em_steps: int | None = option(None, "Most EM steps.", at_least=1, presets={"paper": 10, "code": 100})
-    scoring_views: bool | None = option(
+    em_steps: int = option(None, "Most EM steps.", at_least=1, presets={"paper": 10, "code": 100})
+    scoring_views: bool = option(
         None, "Score samples on random views, as in training.", presets={"paper": False, "code": True}
     )
 
@@ -73,48 +73,46 @@ class DivideMix(TwoModels):
     # --- the client's half -----------------------------------------------------------------------------------------
 
     def train_plainly(self, client: Client, got: Payload) -> Payload:
-        """Warm-up: each model by itself, on everything."""
+        """Warm-up: train each model on all samples."""
         models = self.load_both(client, got)
         for model in models:
             self.fit_plainly(client, model, client.training.epochs, None)
         return self.reply_both(client, models[1])
 
-    def fit_plainly(self, client: Client, model: FlatModel, epochs: int, around: Around | None) -> None:
-        """The usual training of one model, where asked for with the confidence penalty."""
+    def fit_plainly(self, client: Client, model: FlatModel, epochs: int, wrap_step: StepWrapper | None) -> None:
+        """The usual training of one model, with the confidence penalty if the option is set."""
 
         def objective(rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
             logits = model.module(x)
             loss = self.criterion.mean(logits, y, client.class_counts)
             return loss - entropy(logits) if self.confidence_penalty else loss
 
-        client.fit(objective, model=model, epochs=epochs, around=around)
+        client.fit(objective, model=model, epochs=epochs, wrap_step=wrap_step)
 
     def train(self, client: Client, got: Payload) -> Payload:
         first, second = self.load_both(client, got)
         carried = one_step_each()
         for _ in range(client.training.epochs):
             by_first, by_second = self.p_clean(client, first, "first"), self.p_clean(client, second, "second")
-            self.learn(client, first, second, by_second, carried)  # co-divide: the other one's division
+            self.learn(client, first, second, by_second, carried)  # co-divide: each uses the division of the other
             self.learn(client, second, first, by_first, carried)
             client.note(selected=(by_first + by_second) / 2 > self.clean_from)
         return self.reply_both(client, second)
 
     def p_clean(self, client: Client, model: FlatModel, name: str) -> Tensor:
-        """w: the posterior of the component of small losses; `name` says whose earlier losses count."""
+        """w: the posterior of the component of small losses; `name` is the model whose loss history is used."""
         losses = sample_losses(client.predict(model=model, views=self.scoring_views), client.given)
         if name and self.loss_history > 1:
             history = History(client, f"{name}_losses", self.loss_history)
             history.add(torch.arange(len(client)), losses)
             losses = history.mean()
-        mixture = fit_two_gaussians(
-            losses, steps=filled(self.em_steps), tolerance=0.01, variance_floor=0.0005, normalise=True
-        )
+        mixture = fit_two_gaussians(losses, steps=self.em_steps, tolerance=0.01, variance_floor=0.0005, normalise=True)
         return mixture.p_low(losses)
 
-    def learn(self, client: Client, model: FlatModel, other: FlatModel, w: Tensor, carried: Around) -> None:
-        """One epoch over the labelled samples, each batch with as many unlabelled ones."""
+    def learn(self, client: Client, model: FlatModel, other: FlatModel, w: Tensor, carried: StepWrapper) -> None:
+        """One epoch over the labelled samples; each batch gets as many unlabelled ones."""
         kept = w > self.clean_from
-        if not kept.any():  # nothing to hold on to
+        if not kept.any():  # no labelled sample is left
             self.fit_plainly(client, model, 1, carried)
             return
         other.module.eval()
@@ -131,19 +129,19 @@ class DivideMix(TwoModels):
             logits, labelled = model.module(inputs), 2 * len(rows)
             loss = self.criterion.mean(logits[:labelled], target[:labelled], client.class_counts)  # L_X
             if free:
-                # L_U: the squared error of probabilities, a mean over classes too
+                # L_U: the squared error of probabilities, averaged over classes, too
                 loss = loss + weight * (logits[labelled:].softmax(1) - target[labelled:]).square().mean()
             return loss + distance_to_prior(logits, prior)  # L_reg
 
-        client.fit(objective, rows=kept.nonzero().flatten().cpu(), model=model, epochs=1, around=carried)
+        client.fit(objective, rows=kept.nonzero().flatten().cpu(), model=model, epochs=1, wrap_step=carried)
 
     @torch.no_grad()
     def targets(
         self, model: FlatModel, other: FlatModel, views: list[Tensor], free: list[Tensor], *, given: Tensor, w: Tensor
     ) -> Tensor:
-        """What both views of the labelled and of the unlabelled samples should be: sharpened mean predictions."""
+        """The targets of both views of the labelled and the unlabelled samples: sharpened mean predictions."""
         share = w.float().unsqueeze(1)
-        # co-refinement: w y + (1 - w) times the own mean prediction
+        # co-refinement: w y + (1 - w) times the model's own mean prediction
         known = sharpened(share * given + (1 - share) * mean_prediction([model], views), self.temperature)
         if not free:
             return torch.cat([known, known])
@@ -157,7 +155,7 @@ class DivideMix(TwoModels):
         return self.lambda_u * min(since / ramp, 1.0) if ramp else self.lambda_u
 
     def count(self, client: Client, known: int, free: int) -> None:
-        """Two views are refined by one model and guessed by two, then all are mixed; one pass is counted already."""
+        """Count the passes: two views, refined by one model or guessed by two, then mixed; `fit` counts one pass."""
         client.forward_samples += 2 * known + 4 * free + 2 * (known + free) - known
         client.backward_samples += 2 * (known + free) - known
 
@@ -168,11 +166,11 @@ class DivideMix(TwoModels):
         return Verdict(1.0 - w, self.logits_of(client, *models).argmax(1))
 
 
-def one_step_each() -> Around:
-    """Steps that are not begun anew in every epoch, so that momentum is carried on while models take turns."""
+def one_step_each() -> StepWrapper:
+    """Keep one step function per model, so that momentum is carried on while the models take turns."""
     steps: dict[int, Step] = {}
 
-    def around(step: Step, model: FlatModel) -> Step:
+    def wrap(step: Step, model: FlatModel) -> Step:
         return steps.setdefault(id(model), step)
 
-    return around
+    return wrap

@@ -1,4 +1,4 @@
-"""FAIR: ask the clients that are expected to teach most, and let each count by what it taught.
+"""FAIR: choose the clients of the highest expected quality, and weight their models by quality.
 
 Deng, Lyu, Ren, Chen, Yang, Zhou, Zhang: FAIR: Quality-Aware Federated Learning with Precise User Incentive and Model
 Aggregation, INFOCOM 2021; Deng et al.: Improving Federated Learning with Quality-Aware User Incentive and Auto-Weighted
@@ -9,9 +9,9 @@ Model Aggregation, TPDS 2022.
 | q_k | quality of the round | | ρ | forgetting |
 | q̂_k | server.state["expected"] | | ε | explore |
 
-Without the papers' auction: all bids are equal, so the clients with the largest expected quality are asked. Quality is
-by how much local training lowered the loss, on trusted samples of the server (as in FedES's comparison) or on the
-client's own.
+Without the papers' auction: all bids are equal, so the clients with the largest expected quality are chosen. Quality is
+how much local training lowered the loss, on trusted samples of the server (as in FedES's comparison) or on the client's
+own samples.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class Fair(Method):
     own_aggregation: ClassVar[bool] = True
     exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "drop": "client"}
     forwards: ClassVar[dict[str, str]] = {
-        "weights": "where nobody of a round lowered the loss: the best model alone becomes the global one",
+        "weights": "if no client of a round lowered the loss: the best model alone becomes the global one",
         "counters": "with it",
     }
     asks: ClassVar[str] = "all sites in turn in the first passes"
 
     quality: Literal["trusted", "local"] = option(
-        "trusted", "Whose loss is looked at: that on the server's trusted samples, or on the client's own."
+        "trusted", "Measure the loss on the server's trusted samples, or on the client's own."
     )
     weigh: Literal["quality", "samples", "learned"] = option(
         "quality",
-        "Weights: samples times quality, leaving out who did harm; samples alone; or learned on the trusted samples.",
+        "Weights: samples times quality, without clients that raised the loss; samples; or learned on trusted samples.",
     )
     forgetting: float = option(0.8, "Share of the old expectation that is kept.", symbol="ρ", at_least=0, at_most=1)
     explore: float = option(0.1, "Chance that a place goes to a random client.", symbol="ε", at_least=0, at_most=1)
@@ -73,7 +73,7 @@ class Fair(Method):
         server.state["expected"] = torch.full((server.clients,), torch.nan, dtype=torch.float64)
 
     def visiting(self, server: Server) -> bool:
-        """Whether everybody still has their turn."""
+        """Whether the first passes over all clients still go on."""
         return server.round <= self.passes * server.rounds_per_pass
 
     def question(self, server: Server) -> tuple[str, str]:
@@ -89,7 +89,7 @@ class Fair(Method):
         return sorted([*best, *server.sample(curious, others)])
 
     def expected(self, server: Server) -> Tensor:
-        """q̂ of the clients that hold samples; who was never seen is expected to be like the others on average."""
+        """q̂ of the clients that hold samples; the mean of the others for a client that was never seen."""
         known = server.state["expected"][list(server.available)]
         return known.where(~known.isnan(), torch.nan_to_num(known.nanmean()))
 
@@ -121,7 +121,7 @@ class Fair(Method):
         return loss_drops(server.trusted, before, list(models.values()))
 
     def weights(self, server: Server, models: dict[int, Payload], qualities: Tensor) -> Tensor:
-        """What each model counts; where nobody taught anything, the best one alone."""
+        """The weight of each model; if no client lowered the loss, the best one alone."""
         sizes = torch.tensor([float(reply["samples"]) for reply in models.values()], dtype=torch.float64)
         if self.weigh == "samples":
             return sizes

@@ -1,4 +1,4 @@
-"""FedAvg: everybody trains the global model on their own samples, the server averages.
+"""FedAvg: every client trains the global model on its own samples, and the server averages the results.
 
 McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017.
 """
@@ -13,7 +13,7 @@ from fedwinnow.federation.method import Method
 
 @dataclass(frozen=True)
 class FedAvg(Method):
-    """Local training on the labels as given, then an average weighted by the number of samples."""
+    """Local training on the given labels, then an average weighted by the number of samples."""
 
     name: ClassVar[str] = "fedavg"
     citation: ClassVar[str] = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017"

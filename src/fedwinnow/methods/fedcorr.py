@@ -9,12 +9,12 @@ Xu, Chen, Quek, Chong: FedCorr: Multi-Stage Federated Learning for Label Noise C
 | β | beta | | κ | clean_rate |
 | k | lid_neighbours | | α (MixUp) | mixup |
 
-Stage 1 visits every client once per pass. After a pass the server splits the clients by their accumulated LID; the
-noisy ones estimate their rate and correct confident, high-loss labels for good. Stage 2 trains on clean clients only
-and relabels the noisy ones. Stage 3 is FedAvg on everybody.
+Stage 1 visits every client once per pass. After a pass the server splits the clients by their accumulated LID (local
+intrinsic dimensionality); the noisy ones estimate their rate and correct high-loss labels for which the model is
+confident. Stage 2 trains on clean clients only and then relabels the noisy ones. Stage 3 is FedAvg on all clients.
 
-`PaperFedCorr` is the paper, stage by stage. `FedCorr`, the class that runs, adds to it ablations and what the released
-code does differently.
+`PaperFedCorr` is the paper, stage by stage. `FedCorr`, the class that runs, adds ablations and the differences of the
+released code.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from fedwinnow.mathematics.proximal import distance_to
 from fedwinnow.mathematics.small_loss import estimated_rate
 from fedwinnow.mathematics.two_gaussians import fit_two_gaussians
 from fedwinnow.options import option
-from fedwinnow.steps.site_labels import confident_labels, current_labels, largest, leaning, sample_losses
-from fedwinnow.steps.stages import noted, rounds_of_passes, steps_of_turn
+from fedwinnow.steps.site_labels import confident_labels, current_labels, largest, sample_losses, upper_half_where_wrong
+from fedwinnow.steps.stages import rounds_of_passes, steps_of_turn, watch_replies
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class PaperFedCorr(Method):
         "relabelled": "client",
     }
     forwards: ClassVar[dict[str, str]] = {
-        "weights": "stage 1 with group=1: the next site in turn starts from its model as it is",
+        "weights": "stage 1 with group=1: the next site in turn starts from its model",
         "counters": "with it",
     }
     asks: ClassVar[str] = "all sites in turn in stage 1; after each pass and after stage 2 all that seem noisy, at once"
@@ -100,13 +100,13 @@ class PaperFedCorr(Method):
             yield from self.usual_round(server)
 
     def send(self, server: Server, client: int) -> Payload:
-        """The global model, and β μ̂_k: in stage 1 the noisier a client is, the shorter its leash."""
+        """The global model, and the leash β μ̂_k: the weight of the proximal term in stage 1."""
         leash = self.beta * server.state["rate"][client] if server.round <= self.lengths(server)[0] else torch.zeros(())
         return {**server.weights, "leash": leash.float().reshape(1)}
 
     def merge(self, server: Server, replies: Replies) -> None:
         """FedAvg; the LID of a client is summed over the passes."""
-        replies, news = noted(replies, maybe=("lid",))
+        replies, news = watch_replies(replies, maybe=("lid",))
         super().merge(server, replies)
         for client, said in news.items():
             if "lid" in said:
@@ -115,7 +115,7 @@ class PaperFedCorr(Method):
     # --- local training, in all stages -----------------------------------------------------------------------------
 
     def train(self, client: Client, got: Payload) -> Payload:
-        """MixUp training on the labels as they are corrected so far."""
+        """MixUp training on the labels as corrected so far."""
         client.model.load(got)
         leash = float(got["leash"])
         client.fit(
@@ -137,7 +137,7 @@ class PaperFedCorr(Method):
     # --- stage 1: find the noisy clients and correct their labels --------------------------------------------------
 
     def correction_round(self, server: Server, index: int) -> Generator[Exchange, Replies, None]:
-        """Stage 1: pass the model on; when everybody was visited, find the noisy clients and let them correct."""
+        """Stage 1: train the clients in turn; after each pass, find the noisy ones and let them correct labels."""
         for clients in steps_of_turn(server, index, self.group):
             replies = yield Exchange("train_and_measure", clients, lambda client: self.send(server, client))
             self.merge(server, replies)
@@ -150,7 +150,7 @@ class PaperFedCorr(Method):
                 self.merge_rates(server, replies)
 
     def train_and_measure(self, client: Client, got: Payload) -> Payload:
-        """Train, then look at the own outputs: the losses stay here, the mean LID is sent.
+        """Train, then score the samples: the losses stay on the site, the mean LID is sent.
 
         LID(x) = -k / Σ_i log(r_i / (r_k + ε)), r_i the distance of x from its i-th nearest neighbour among the outputs.
         """
@@ -188,7 +188,7 @@ class PaperFedCorr(Method):
         }
 
     def change_labels(self, client: Client, got: Payload, among: Tensor) -> Tensor:
-        """Correct labels for good; how many have changed is returned."""
+        """Correct labels and keep them; returns how many have changed."""
         before = current_labels(client)
         client.model.load(got)
         after = confident_labels(self.predicted(client), before, self.confidence, among)
@@ -198,7 +198,7 @@ class PaperFedCorr(Method):
         return changed if int(changed) >= client.least_count else torch.zeros_like(changed)
 
     def merge_rates(self, server: Server, replies: Replies) -> None:
-        """Take in the noisy clients' own estimates."""
+        """Record the rates that the noisy clients estimated."""
         changed = 0
         for client, reply in replies:
             server.state["rate"][client] = reply["rate"].double().item()
@@ -208,7 +208,7 @@ class PaperFedCorr(Method):
     # --- stage 2: fine-tune on clean clients, then relabel the noisy ones ------------------------------------------
 
     def fine_tuning_round(self, server: Server, *, last: bool) -> Generator[Exchange, Replies, None]:
-        """Stage 2: FedAvg on the clean pool; at its end the noisy clients relabel what the model is sure of."""
+        """Stage 2: FedAvg on the clean pool; at its end the noisy clients relabel samples the model is sure of."""
         pool = self.clean_pool(server)
         server.note(clean_pool=len(pool))
         replies = yield Exchange("train", server.sample(among=pool), lambda client: self.send(server, client))
@@ -219,7 +219,7 @@ class PaperFedCorr(Method):
             server.note(relabelled=sum(int(reply["relabelled"]) for _, reply in replies))
 
     def clean_pool(self, server: Server) -> list[int]:
-        """Clients with a rate up to kappa; where there is none, those with the lowest rates."""
+        """Clients with a rate up to kappa; if there are none, those with the lowest rates."""
         rates = server.state["rate"]
         pool = [client for client in server.available if float(rates[client]) <= self.clean_rate]
         return pool or sorted(server.available, key=lambda client: float(rates[client]))[: server.per_round]
@@ -229,27 +229,29 @@ class PaperFedCorr(Method):
         return [client for client in server.available if server.state["noisy"][client]]
 
     def relabel_all(self, client: Client, got: Payload) -> Payload:
-        """End of stage 2: every sample of which the fine-tuned model is confident."""
+        """End of stage 2: relabel every sample for which the fine-tuned model is confident."""
         everything = torch.ones(len(client), dtype=torch.bool, device=client.given.device)
         return {"relabelled": self.change_labels(client, got, everything)}
 
     # --- stage 3: train as usual -----------------------------------------------------------------------------------
 
     def usual_round(self, server: Server) -> Generator[Exchange, Replies, None]:
-        """FedAvg on everybody."""
+        """FedAvg on all clients."""
         replies = yield Exchange("train", server.sample(), lambda client: self.send(server, client))
         self.merge(server, replies)
 
-    # --- what it says about labels ---------------------------------------------------------------------------------
+    # --- the verdict on labels -------------------------------------------------------------------------------------
 
     def verdict(self, client: Client, got: Payload) -> Verdict:
-        """A label that was corrected is wrong; among the others the losses of the global model decide."""
+        """By the losses of the global model; p_wrong is in the upper half for labels that were corrected."""
         verdict = super().verdict(client, got)
         corrected = client.given.clone()
         if "labels" in client.state:
             corrected = client.for_all(client.state["labels"], client.given)
         changed = corrected != client.given
-        return Verdict(leaning(verdict.p_wrong, changed), torch.where(changed, corrected, verdict.suggested))
+        return Verdict(
+            upper_half_where_wrong(verdict.p_wrong, changed), torch.where(changed, corrected, verdict.suggested)
+        )
 
 
 # --- Ablations, and what the released code does differently --------------------------------------------------------
@@ -257,25 +259,25 @@ class PaperFedCorr(Method):
 
 @dataclass(frozen=True)
 class FedCorr(PaperFedCorr):
-    """Three stages: correct labels while passing the model around, fine-tune on clean clients, train as usual."""
+    """Three stages: correct labels as the model goes from site to site, fine-tune on clean sites, train as usual."""
 
     name: ClassVar[str] = "fedcorr"
 
     correct: bool = option(True, "Correct labels at all (ablation).")
     fine_tune: bool = option(True, "Have stage 2 (ablation); its rounds go to stage 3.")
     usual: bool = option(True, "Have stage 3 (ablation); its rounds go to stage 2.")
-    sample_loss: Literal["cross_entropy", "double_softmax"] | None = option(
+    sample_loss: Literal["cross_entropy", "double_softmax"] = option(
         None,
         "The loss by which suspected samples are found.",
         presets={"paper": "cross_entropy", "code": "double_softmax"},
     )
-    prox: Literal["squared", "norm"] | None = option(
+    prox: Literal["squared", "norm"] = option(
         None, "The proximal term: squared distance, or the distance.", presets={"paper": "squared", "code": "norm"}
     )
-    prox_first_batch: bool | None = option(
+    prox_first_batch: bool = option(
         None, "Have the proximal term in the first batch of an epoch too.", presets={"paper": True, "code": False}
     )
-    scoring_views: bool | None = option(
+    scoring_views: bool = option(
         None, "Score samples on random views, as in training.", presets={"paper": False, "code": True}
     )
 
@@ -290,7 +292,7 @@ class FedCorr(PaperFedCorr):
     # --- ablations: correct, fine_tune, usual ----------------------------------------------------------------------
 
     def lengths(self, server: Server) -> tuple[int, int]:
-        """Without stage 3 its rounds go to stage 2, without stage 2 its rounds go to stage 3."""
+        """The rounds of a stage that is left out go to the other one."""
         first, second = super().lengths(server)
         if not self.usual:
             return first, server.rounds - first
@@ -300,22 +302,21 @@ class FedCorr(PaperFedCorr):
         return super().change_labels(client, got, among) if self.correct else torch.zeros(1, dtype=torch.int64)
 
     def noisy_clients(self, server: Server) -> list[int]:
-        """Nobody is asked to relabel where labels are not corrected."""
+        """No client relabels if labels are not corrected."""
         return super().noisy_clients(server) if self.correct else []
 
     # --- the released code: sample_loss, scoring_views, prox, prox_first_batch -------------------------------------
 
     def losses(self, predicted: Tensor, labels: Tensor) -> Tensor:
-        """The code takes the cross-entropy of outputs that are probabilities already."""
-        twice = self.sample_loss == "double_softmax"
-        return super().losses(predicted.softmax(1) if twice else predicted, labels)
+        """The code takes the cross-entropy of outputs that are already probabilities."""
+        return sample_losses(predicted, labels, self.sample_loss)
 
     def predicted(self, client: Client) -> Tensor:
         """The code scores random views."""
         return client.predict(views=self.scoring_views)
 
     def moved(self, client: Client, got: Payload) -> Tensor:
-        """The code has the distance, not its square."""
+        """The code uses the distance, not its square."""
         if self.prox == "norm":
             return distance_to(got["weights"], client.model, squared=False)
         return super().moved(client, got)
@@ -324,7 +325,7 @@ class FedCorr(PaperFedCorr):
         return super().train(client, got) if self.prox_first_batch else self.train_sparing_first_batches(client, got)
 
     def train_sparing_first_batches(self, client: Client, got: Payload) -> Payload:
-        """As `train`, but in the first batch of an epoch there is no proximal term."""
+        """Like `train`, but without the proximal term in the first batch of each epoch."""
         client.model.load(got)
         leash, first = float(got["leash"]), True
 

@@ -1,4 +1,4 @@
-"""FedES: estimate each client's data quality from one round of FedAvg; then freeze what is not critical to it.
+"""FedES: estimate each client's data quality from one round of FedAvg; then freeze parameters by that quality.
 
 Zeng, Yang, Chen, Shen, Yu, Zhang: FedES: Federated Early-Stopping for Hindering Memorizing Heterogeneous Label Noise,
 IJCAI 2024.
@@ -9,12 +9,13 @@ IJCAI 2024.
 | g_n, g_s | criticality of client and aggregate | | M_n | mask (sent once) |
 | d_n | estimator, reference | | SeGD, NaAgg | stage2 |
 
-Stage 1 is FedAvg. In its last pass every client starts from the same model; how its criticality differs from that of
-the aggregate becomes its quality. Stage 2 scales a client's steps and its weight by the quality and freezes parameters
-that are not critical to it. No code was published and the paper leaves much open: every reading is an option.
+Stage 1 is FedAvg. In its last pass every client starts from the same model; its quality is the difference between its
+criticality and that of the aggregate. Stage 2 scales a client's steps and its weight by the quality and freezes the
+parameters that are not critical to it. No code was published and the paper leaves much open: where it does, an option
+has the readings.
 
 FederatedEarlyStopping is the algorithm of the paper, in its order: Algorithm 1, then the equations of Sections 4.1 and
-4.2. FedES, at the end, adds the readings under which it works, and the rows of the paper's ablations.
+4.2. FedES, at the end, adds the readings with which it works well, and the rows of the paper's ablations.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwinnow.federation.client import Around, Client, Step
+from fedwinnow.federation.client import Client, Step, StepWrapper
 from fedwinnow.federation.method import Exchange, Method, Replies
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.aggregators import WeightedMean
@@ -44,9 +45,9 @@ from fedwinnow.steps.criticality import (
     scaled_steps,
 )
 
-MOST_POINTS = 2**22  # of a larger model every second, third, ... parameter stands for its neighbours
-PENDING = "pending."  # the mean of the last pass of stage 1, as far as it has come
-TRUSTING = ("loss_drop", "shapley")  # estimators of others, which look at trusted samples instead of criticality
+MOST_POINTS = 2**22  # of a larger model only every second, third, ... parameter is used
+PENDING = "pending."  # the unfinished mean of the last pass of stage 1
+TRUSTING = ("loss_drop", "shapley")  # estimators of other papers, which use trusted samples, not criticality
 
 
 # --- the paper ------------------------------------------------------------------------------------------------------
@@ -56,20 +57,20 @@ TRUSTING = ("loss_drop", "shapley")  # estimators of others, which look at trust
 class FederatedEarlyStopping(Method):
     """FedES as the paper describes it, with the options of every reading.
 
-    What the paper leaves open is read so: a client's mean criticality stands for its Gaussian, stage 2 goes on from the
-    model of stage 1, and momentum and decay do not move what is frozen.
+    Where the paper is open: a client's mean criticality stands for its Gaussian, stage 2 continues with the model of
+    stage 1, and momentum and decay do not move frozen parameters.
     """
 
     stages: ClassVar[tuple[str, ...]] = ("pre_train", "measure", "adaptive")
     own_aggregation: ClassVar[bool] = True
     forwards: ClassVar[dict[str, str]] = {
-        "weights": "where all others of a round have quality 0 (preset=literal): its model becomes the global one",
+        "weights": "if all others of a round have quality 0 (preset=literal): its model becomes the global one",
         "counters": "with it",
     }
     asks: ClassVar[str] = "all sites in turn in stage 1"
 
     preset: Literal["literal", "sensible"] = option(
-        "literal", "Follow the paper to the letter, or take the readings under which it works."
+        "literal", "Follow the paper literally, or use the readings with which it works well."
     )
     s1: int | None = option(
         None,
@@ -79,32 +80,32 @@ class FederatedEarlyStopping(Method):
         presets={"literal": None, "sensible": 1},
     )
 
-    # Rows of Tables 4 and 5, and readings of what the paper leaves open: these take effect in FedES, at the end of this
-    # file.
+    # Rows of Tables 4 and 5, and readings of what the paper leaves open: they have an effect in FedES, at the end of
+    # this file.
     estimator: Literal["mean", "emd", "signed_emd", "loss_drop", "shapley"] = option(
         "signed_emd",
         "Quality from the mean criticality, from the distance to the reference, or with its sign; with trusted samples "
         "from how much the loss fell (FAIR) or from Shapley values (S-FedAvg): the rows of Table 4.",
     )
-    reference: Literal["aggregate", "mean_local"] | None = option(
+    reference: Literal["aggregate", "mean_local"] = option(
         None,
         "Compare a client with the averaged update (eq. 7), or with the average of the clients' distributions.",
         presets={"literal": "aggregate", "sensible": "mean_local"},
     )
-    orientation: Literal["paper", "auto"] | None = option(
+    orientation: Literal["paper", "auto"] = option(
         None,
-        "Large distances mean quality (paper), or whatever agrees with how well updates agree with each other.",
+        "Large distances mean high quality (paper), or the direction is chosen by how well updates agree (auto).",
         presets={"literal": "paper", "sensible": "auto"},
     )
-    rho_floor: float | None = option(
+    rho_floor: float = option(
         None,
-        "The least quality of a client; at 0 the worst client is silenced for good, however good it is.",
+        "The least quality of a client; at 0 the client that ranks last never counts again, however good it is.",
         at_least=0,
         at_most=1,
         presets={"literal": 0.0, "sensible": 0.1},
     )
     start_from: Literal["continue", "scratch"] = option("continue", "Stage 2 goes on from stage 1, or starts anew.")
-    stage2: Literal["none", "select", "segd", "naagg", "both"] | None = option(
+    stage2: Literal["none", "select", "segd", "naagg", "both"] = option(
         None,
         "Plain FedAvg, without clients of quality below 0.5, masked steps, noise-aware averaging, or both (Table 5).",
         presets={"literal": "both", "sensible": "segd"},
@@ -124,7 +125,7 @@ class FederatedEarlyStopping(Method):
         server.state["has_mask"] = torch.zeros(server.clients, dtype=torch.bool)
 
     def first_stage(self, server: Server) -> int:
-        """Rounds of stage 1: whole passes, of which the last one is measured."""
+        """Rounds of stage 1: whole passes; the last one is measured."""
         rounds = round(server.rounds / 20) if self.s1 is None else self.s1
         return -(-max(rounds, 1) // server.rounds_per_pass) * server.rounds_per_pass
 
@@ -138,7 +139,7 @@ class FederatedEarlyStopping(Method):
         return self.first_stage(server) - server.rounds_per_pass
 
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        """One round: pre-training, its last pass, or stage 2; between them the quality is estimated."""
+        """One round of pre-training, of its last pass, or of stage 2, before which the quality is estimated."""
         if "pooled" in server.state:
             self.estimate(server)
         stage, ask = self.question(server)
@@ -159,7 +160,7 @@ class FederatedEarlyStopping(Method):
     # --- Section 4.1: federated noise estimation -------------------------------------------------------------------
 
     def measure(self, server: Server, replies: Replies, done: int) -> None:
-        """One round of the last pass: everybody starts from the same W(s1), so the new model waits for the last."""
+        """One round of the last pass: all clients start from the same W(s1), so the model changes after the pass."""
         mean, before = self.pending(server), server.weights["weights"]
         parameters = self.parameters(server.model)
         for client, reply in replies:
@@ -178,14 +179,14 @@ class FederatedEarlyStopping(Method):
         server.weights = new
 
     def pending(self, server: Server) -> WeightedMean:
-        """The mean of the last pass, as far as it had come in the round before."""
+        """The mean of the last pass so far, as the round before left it."""
         mean = WeightedMean(server.weights)
         mean.total = float(server.state["samples"].sum())
         mean.mean = {key[len(PENDING) :]: value for key, value in server.state.items() if key.startswith(PENDING)}
         return mean
 
     def parameters(self, model: FlatModel) -> Tensor:
-        """Which parameters are looked at: all m of them."""
+        """The parameters that are compared: all m."""
         return chosen_parameters(model, weights_only=False)
 
     def estimate(self, server: Server) -> None:
@@ -193,7 +194,7 @@ class FederatedEarlyStopping(Method):
         pooled = server.state.pop("pooled")
         members = [client for client in server.available if float(server.state["samples"][client]) > 0]
         quality = self.quality_of(self.distances(server, members, pooled))
-        # A client that failed in the last pass of stage 1 is taken to be as good as the others are on average.
+        # A client that failed in the last pass of stage 1 gets the mean quality of the others.
         server.state["quality"] = torch.full((server.clients,), float(quality.mean()), dtype=torch.float64)
         server.state["quality"][members] = quality
         shown = {client: round(float(server.state["quality"][client]), 6) for client in server.available}
@@ -221,34 +222,34 @@ class FederatedEarlyStopping(Method):
         return float(sign) * earth_movers_distance(curve, reference)
 
     def quality_of(self, distances: Tensor) -> Tensor:
-        """rho_n, eq. (11): min-max; equal distances are all of quality 1."""
+        """rho_n, eq. (11): min-max; if all distances are equal, every quality is 1."""
         return zero_to_one(distances)
 
     # --- Section 4.2: parameter-adaptive updating ------------------------------------------------------------------
 
     def mask_for(self, server: Server, client: int, pooled: Tensor) -> Payload:
-        """M_n, eqs. (12) to (15), packed: the rho_n m most critical parameters; g_s where the client has no g_n."""
+        """M_n, eqs. (12) to (15), packed: the rho_n m most critical parameters; by g_s if the client has no g_n."""
         product = server.recall(client).get("product", pooled)
         mask = most_critical(product.abs(), float(server.state["quality"][client]))
         return {"mask": packed(mask)}
 
     def send(self, server: Server, client: int) -> Payload:
-        """The model; at the first visit of stage 2 also quality and mask."""
+        """The model; at the first visit of stage 2 also the quality and the mask."""
         if "quality" not in server.state or bool(server.state["has_mask"][client]):
             return dict(server.weights)
         quality = server.state["quality"][client].float().reshape(1)
         return {**server.weights, **server.recall(client), "quality": quality}
 
     def train_selectively(self, client: Client, got: Payload) -> Payload:
-        """Local training by SeGD; quality and mask came once and are kept."""
+        """Local training by SeGD; the site keeps the quality and the mask, which are sent once."""
         client.state |= {key: got[key] for key in ("quality", "mask") if key in got}
         client.model.load(got)
         steps = self.selective_steps(client, got)
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), around=steps)
+        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), wrap_step=steps)
         return self.reply(client)
 
-    def selective_steps(self, client: Client, got: Payload) -> Around:
-        """SeGD, eq. (16): every step is multiplied by rho_n M_n, with momentum and decay: frozen means frozen."""
+    def selective_steps(self, client: Client, got: Payload) -> StepWrapper:
+        """SeGD, eq. (16): every step, including momentum and decay, is multiplied by rho_n M_n."""
         return scaled_steps(self.step_factor(client, got), gradient=False)
 
     def step_factor(self, client: Client, got: Payload) -> Callable[[FlatModel], Tensor]:
@@ -265,7 +266,7 @@ class FederatedEarlyStopping(Method):
             answered.append(client)
             mean.add(reply, float(reply["samples"]) * self.importance(server, client))
         server.state["has_mask"][answered] = True
-        if mean.total > 0:  # where all who took part have quality 0, the model stays as it is
+        if mean.total > 0:  # if all participants have quality 0, the model stays the same
             server.weights = mean.result()
 
     def importance(self, server: Server, client: int) -> float:
@@ -300,12 +301,12 @@ def mean_of(curve: Tensor) -> float:
 
 
 def packed(mask: Tensor) -> Tensor:
-    """A mask as it travels: one bit per parameter."""
+    """A mask with one bit per parameter, as it is sent."""
     return torch.from_numpy(np.packbits(mask.cpu().numpy()))
 
 
 def unpacked(bits: Tensor, count: int) -> Tensor:
-    """The mask that was packed."""
+    """The mask from its bits."""
     return torch.from_numpy(np.unpackbits(bits.cpu().numpy(), count=count)).bool()
 
 
@@ -314,7 +315,7 @@ def unpacked(bits: Tensor, count: int) -> Tensor:
 
 @dataclass(frozen=True)
 class FedES(FederatedEarlyStopping):
-    """Early stopping to the degree of a client's estimated noise: masked, scaled steps and noise-aware averaging."""
+    """Early stopping by a client's estimated noise: masked, scaled steps and noise-aware averaging."""
 
     name: ClassVar[str] = "fedes"
     citation: ClassVar[str] = "Zeng et al., FedES: Federated Early-Stopping, IJCAI 2024"
@@ -350,7 +351,7 @@ class FedES(FederatedEarlyStopping):
         return self.reply(client)
 
     def measure(self, server: Server, replies: Replies, done: int) -> None:
-        """The estimators of FAIR and S-FedAvg look at the same models."""
+        """The estimators of FAIR and S-FedAvg use the same models."""
         if self.estimator not in TRUSTING:
             super().measure(server, replies, done)
             return
@@ -360,7 +361,7 @@ class FedES(FederatedEarlyStopping):
             server.state["gain"][list(models)] = self.gains(server, before, list(models.values()))
 
     def gains(self, server: Server, before: Payload, models: list[Payload]) -> Tensor:
-        """What FAIR and S-FedAvg make of models that were trained from the one before."""
+        """The quality of trained models by FAIR or S-FedAvg."""
         assert server.trusted is not None  # see `needed`
         if self.estimator == "loss_drop":
             return loss_drops(server.trusted, before, models)
@@ -372,13 +373,13 @@ class FedES(FederatedEarlyStopping):
         return chosen_parameters(model, weights_only=self.weights_only)
 
     def estimate(self, server: Server) -> None:
-        """start_from=scratch: stage 2 begins with the first weights of the run."""
+        """start_from=scratch: stage 2 starts from the initial weights of the run."""
         super().estimate(server)
         if self.start_from == "scratch":
             server.start_anew({key: server.state.pop(f"first.{key}") for key in server.weights})
 
     def distances(self, server: Server, members: list[int], pooled: Tensor) -> Tensor:
-        """orientation=auto turns the ranking round where it is opposed to how well updates agree."""
+        """orientation=auto reverses the ranking if it is opposed to how well updates agree."""
         if self.estimator in TRUSTING:
             return server.state["gain"][members]
         distances = super().distances(server, members, pooled)
@@ -403,7 +404,7 @@ class FedES(FederatedEarlyStopping):
         return super().distance(curve, reference)
 
     def agreement(self, server: Server, members: list[int], pooled: Tensor) -> Tensor:
-        """How much a client's update points where those of all others point together."""
+        """The cosine of each client's update with the sum of all others."""
         shares = server.state["samples"][members] / server.state["samples"].sum()
         found = []
         for client, share in zip(members, shares.tolist(), strict=True):
@@ -412,7 +413,7 @@ class FedES(FederatedEarlyStopping):
         return torch.stack(found)
 
     def quality_of(self, distances: Tensor) -> Tensor:
-        """rho_floor: nobody is silenced for good."""
+        """rho_floor: no client has a lower quality."""
         return super().quality_of(distances).clamp(min=self.rho_floor)
 
     # --- other second stages ---------------------------------------------------------------------------------------
@@ -425,14 +426,14 @@ class FedES(FederatedEarlyStopping):
         return server.sample(among=kept)
 
     def mask_for(self, server: Server, client: int, pooled: Tensor) -> Payload:
-        """Nothing where no mask of stage 1 is needed."""
+        """Nothing if no mask of stage 1 is needed."""
         return super().mask_for(server, client, pooled) if self.selective and self.mask == "static" else {}
 
     def send(self, server: Server, client: int) -> Payload:
         return super().send(server, client) if self.selective else dict(server.weights)
 
-    def selective_steps(self, client: Client, got: Payload) -> Around:
-        """frozen=gradient: momentum and decay still move what is frozen."""
+    def selective_steps(self, client: Client, got: Payload) -> StepWrapper:
+        """frozen=gradient: momentum and decay still move frozen parameters."""
         return scaled_steps(self.step_factor(client, got), gradient=self.frozen == "gradient")
 
     def step_factor(self, client: Client, got: Payload) -> Callable[[FlatModel], Tensor]:
@@ -446,11 +447,11 @@ class FedES(FederatedEarlyStopping):
         return lambda model: factor
 
     def whole_gradient(self, client: Client, got: Payload) -> Tensor:
-        """The gradient over all samples at the global model, without a mask: a frozen entry would never come back."""
+        """The gradient over all samples at the global model, without a mask, so that frozen parameters can return."""
         total = torch.zeros_like(client.model.gradient)
         adding = summing_into(total)
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), epochs=1, around=adding)
-        client.model.load(got)  # running statistics have moved
+        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), epochs=1, wrap_step=adding)
+        client.model.load(got)  # running statistics have changed
         return total
 
     def importance(self, server: Server, client: int) -> float:
@@ -464,13 +465,13 @@ def opposed(first: Tensor, second: Tensor) -> bool:
     return float(first @ second) < 0
 
 
-def summing_into(total: Tensor) -> Around:
-    """No step at all: the gradients are added up."""
+def summing_into(total: Tensor) -> StepWrapper:
+    """Replace steps: gradients are added up, and the model does not move."""
 
-    def around(step: Step, model: FlatModel) -> Step:
+    def wrap(step: Step, model: FlatModel) -> Step:
         def add() -> None:
             total.add_(model.gradient)
 
         return add
 
-    return around
+    return wrap

@@ -1,4 +1,4 @@
-"""FedFixer: each client keeps a model of its own beside the global one; either picks the samples the other learns from.
+"""FedFixer: each client has its own model beside the global one; each picks the samples from which the other learns.
 
 Ji, Zhu, Xi, Gadyatskaya, Song, Cai, Liu: FedFixer: Mitigating Heterogeneous Label Noise in Federated Learning,
 AAAI 2024.
@@ -9,9 +9,10 @@ AAAI 2024.
 | T_s (rounds) | warm_up | | β | beta |
 | λ | lambda_d | | P̃_k | client.class_counts |
 
-A clean sample that only this client has looks wrong to the global model, but not to the client's own. A confidence
-regulariser (CR) makes both surer of what they say, a distance regulariser (DR) keeps the own model near the global one.
-The sieve is that of CORES² (Cheng et al., ICLR 2021). No code was at hand: readings are options.
+A clean sample of a kind that only this client has looks wrong to the global model, but not to the client's own. A
+confidence regulariser (CR) makes both models surer; a distance regulariser (DR) keeps the own model near the global
+one. The sieve is that of CORES² (Cheng et al., ICLR 2021). There is no published code: where the paper is open, an
+option has the readings.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from fedwinnow.steps.site_labels import sample_losses
 from fedwinnow.steps.stages import first_rounds
 
 PERSONAL = "personal."  # before the keys of the client's own model in its memory
-FLOOR = 1e-8  # added to probabilities, because CR has no lower end without it
+FLOOR = 1e-8  # added to probabilities, because CR is unbounded below without it
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class FedFixer(Method):
             if not early and self.alternate == "batch":
                 masks[:, places] = torch.stack([self.clean(answer.detach(), y) for answer in answers])
             total = torch.zeros((), device=y.device)
-            # Each learns from what the other has picked; one model alone picks for itself.
+            # Each model learns from the samples that the other has picked; a single model picks for itself.
             for number, mask in enumerate(masks[:, places].flip(0)):
                 learned[number] = bool(mask.any())
                 losses = self.regularised(client, answers[number], y)
@@ -98,23 +99,23 @@ class FedFixer(Method):
             number = models.index(model)
             return lambda: step() if learned[number] else None
 
-        client.fit(objective, rows=rows_of_epoch, model=tuple(models), around=where_learned)
+        client.fit(objective, rows=rows_of_epoch, model=tuple(models), wrap_step=where_learned)
         if self.dual:
             client.state |= models[-1].payload(PERSONAL)
             if not is_finite(models[-1].weights):
-                raise RunError("its own model is no longer finite; lower lambda_d or the learning rate.")
+                raise RunError("its own model has NaN or infinite weights; lower lambda_d or the learning rate.")
         if not early:
             client.note(selected=masks[-1])
         return self.reply(client)
 
     def models_of(self, client: Client, got: Payload) -> list[FlatModel]:
-        """The global model as it came, and theta_k as it was left; at first it is the global one."""
+        """The received global model, and theta_k as the last visit left it; at first it equals the global one."""
         client.model.load(got)
         if not self.dual:
             return [client.model]
         assert client.spare is not None
         personal = client.spare()
-        personal.own_statistics = None  # it has its own in any case
+        personal.own_statistics = None  # its statistics are in its payload
         if f"{PERSONAL}weights" in client.state:
             personal.load(client.state, PERSONAL)
         else:
@@ -125,14 +126,14 @@ class FedFixer(Method):
         """l + l_CR per sample, l_CR = -beta E[CE(f(x), y')], y' drawn like the client's labels."""
         frequency = client.class_counts / len(client)
         beta = self.beta * (client.round / client.rounds if self.rising_beta else 1.0)
-        beta = min(beta, 0.5 / float(frequency.max()))  # else a frequent label would be learned the wrong way round
+        beta = min(beta, 0.5 / float(frequency.max()))  # above that, the loss would push away from a frequent label
         expected = (every_loss(logits) * frequency).sum(1)
         return self.criterion(logits, y, client.class_counts) - beta * expected
 
     def clean(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Which of these samples a model takes for clean."""
+        """Which of these samples a model considers clean."""
         if self.select == "cores":
-            return ~(sieve(logits, labels) >= 0)  # this way round, what is no number is not left out unnoticed
+            return ~(sieve(logits, labels) >= 0)  # NaN counts as clean, so that it is not left out unnoticed
         losses = sample_losses(logits, labels)
         if self.select == "gmm":
             return fit_two_gaussians(losses).p_low(losses) > 0.5
@@ -148,13 +149,13 @@ class FedFixer(Method):
 
 
 def every_loss(logits: Tensor) -> Tensor:
-    """CE(f(x), c) for all labels c, none larger than that of the floor."""
+    """CE(f(x), c) for all labels c, bounded by the floor."""
     return -(logits.softmax(1) + FLOOR).log()
 
 
 def sieve(logits: Tensor, labels: Tensor) -> Tensor:
-    """CE(f(x), y) minus its mean over all labels; CR is on both sides of the comparison and falls out.
+    """CE(f(x), y) minus its mean over all labels; CR is the same on both sides of the comparison and cancels.
 
-    The floor counts: where a model is sure, all other labels are equally bad, and so worse than the mean.
+    The floor matters: where a model is sure, all other labels have the same large loss, which is above the mean.
     """
     return sample_losses(logits, labels) - every_loss(logits).mean(1)

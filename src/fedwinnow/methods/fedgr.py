@@ -1,4 +1,4 @@
-"""FedGR: the global model memorises wrong labels late, so it sieves, relabels, corrects each teacher and anchors.
+"""FedGR: the global model memorises wrong labels late, so it sieves samples, relabels and corrects the teachers.
 
 Tian, Yang, Zhou, Wang, Ye, Liu, Niu, Lv: Learning Locally, Revising Globally: Global Reviser for Federated Learning
 with Noisy Labels, ICML 2026.
@@ -11,12 +11,12 @@ with Noisy Labels, ICML 2026.
 | λ_B | lambda_b | | μ | refined_share |
 | λ_R | lambda_r | | | |
 
-Every visit starts with the global model: it scores the site's samples (running mean loss), relabels what it is sure
-of, corrects the site's EMA teacher and gives the representation that the local model is held to. The server fits one
+Every visit starts with the global model: it scores the site's samples (running mean loss), relabels those it is sure
+of, corrects the site's EMA teacher and gives the representation to which the local model is held. The server fits one
 mixture to the losses of a round's clients; each client gets its own clean probabilities q back at its next visit.
 
 GlobalReviser is the algorithm of the paper, in the paper's order: Algorithms 1 and 2, then the equations of Sections
-3.2 to 3.5. FedGr, at the end, adds what the paper does not do: its ablations, other readings, and its code.
+3.2 to 3.5. FedGr, at the end, adds ablations, other readings, and the differences of the code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedwinnow.federation.client import Around, Client, Step
+from fedwinnow.federation.client import Client, Step, StepWrapper
 from fedwinnow.federation.method import Method, Replies, Verdict
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.distillation import divergence
@@ -36,31 +36,31 @@ from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.two_gaussians import TwoGaussians, exact, fit_two_gaussians
 from fedwinnow.models.features import logits_and_features
-from fedwinnow.options import filled, option
+from fedwinnow.options import option
 from fedwinnow.steps.second_model import answers, second_model
 from fedwinnow.steps.site_labels import NOTHING, mean_over_visits, sample_losses, sure_guesses
-from fedwinnow.steps.stages import noted, rounds_of_passes
+from fedwinnow.steps.stages import rounds_of_passes, watch_replies
 
 
 @dataclass(frozen=True)
 class Sieved:
-    """What the sieve says about a site."""
+    """The result of the sieve for a site."""
 
     q: Tensor  # q_i,k: the clean probability of each sample
     clean: Tensor  # which samples are in D_c
     rate: float  # r_k, the share of samples that are not clean
-    known: bool  # false before the site was sieved
+    known: bool  # False before the first sieving
 
 
 @dataclass
 class RevisedTargets:
-    """What the global model sets local training to aim at in one visit."""
+    """The targets of local training in one visit, set by the global model."""
 
     pseudo: Tensor  # y_pse: a label per sample, or NOTHING
-    share: Tensor  # how much of the given label stays in the refined one; the rest is the pseudo-label
-    rows: Tensor | None = None  # train on these only
+    share: Tensor  # the given label's share in the refined label; the rest is the pseudo-label
+    rows: Tensor | None = None  # train only on these
     reliable: float = 0.0  # |D_r| / |D|
-    teacher: Tensor | FlatModel | None = None  # its logits per sample, or itself
+    teacher: Tensor | FlatModel | None = None  # the teacher's logits per sample, or the teacher
     anchor: Tensor | FlatModel | None = None  # the global model's features per sample, or the model
 
 
@@ -92,11 +92,11 @@ class GlobalReviser(Method):
     weak: Literal["none", "flip", "crop_flip", "strong"] = option("crop_flip", "The weak view; not the run's --views.")
     strong: Literal["none", "flip", "crop_flip", "strong"] = option("strong", "The view that local training sees.")
 
-    # Ablations, readings, and where the code differs: these take effect in FedGr, at the end of this file. Only
-    # clean_from is used here: the paper has such a threshold, but does not say which.
-    sieve: Literal["global", "local"] = option("global", "Whose losses are sieved: those of which model (ablation).")
+    # Ablations, readings, and differences of the code: they have an effect in FedGr, at the end of this file. Only
+    # clean_from is used here: the paper has such a threshold, but does not state it.
+    sieve: Literal["global", "local"] = option("global", "Sieve the losses of this model (ablation).")
     gmm_scope: Literal["server", "client"] = option(
-        "server", "Who fits the mixture; client: no loss of a sample is sent."
+        "server", "Who fits the mixture; with client, no loss of a sample is sent."
     )
     freeze_sieve: bool = option(False, "Keep the sieve's result as it is at the end of the warm-up.")
     clean_from: float = option(0.5, "Clean probability from which a sample is clean.", symbol="q", at_most=1)
@@ -105,36 +105,36 @@ class GlobalReviser(Method):
     pseudo_missing: Literal["zero", "drop"] = option(
         "zero", "A sample that needs a pseudo-label and has none counts as loss 0 in the mean, or not at all."
     )
-    weighting: Literal["sample", "batch"] | None = option(
+    weighting: Literal["sample", "batch"] = option(
         None, "Labels are weighted per sample, or by a batch's mean q.", presets={"paper": "sample", "code": "batch"}
     )
-    keep_clean: bool | None = option(
+    keep_clean: bool = option(
         None, "On a noisy client samples found clean keep their given label.", presets={"paper": False, "code": True}
     )
-    persistent_pseudo: bool | None = option(
+    persistent_pseudo: bool = option(
         None, "A label once found stays until another one is.", presets={"paper": False, "code": True}
     )
-    strict_reset: bool | None = option(
+    strict_reset: bool = option(
         None, "The teacher is replaced above the noisy share only, not at it.", presets={"paper": False, "code": True}
     )
-    reset_by: Literal["this_visit", "last_visit"] | None = option(
+    reset_by: Literal["this_visit", "last_visit"] = option(
         None,
         "Reliable labels are counted with those of this visit, or as the visit before left them.",
         presets={"paper": "this_visit", "code": "last_visit"},
     )
-    ema_updates: int | None = option(
+    ema_updates: int = option(
         None, "How often each update of the teacher is made.", at_least=1, presets={"paper": 1, "code": 2}
     )
-    decay_warm_up: bool | None = option(
+    decay_warm_up: bool = option(
         None, "The teacher's first steps keep less: 1 - 1/(1 + steps).", presets={"paper": False, "code": True}
     )
-    anchor: Literal["once", "online"] | None = option(
+    anchor: Literal["once", "online"] = option(
         None, "Compute the anchor once per visit, or for each batch anew.", presets={"paper": "once", "code": "online"}
     )
-    em_steps: int | None = option(None, "Most EM steps of the sieve.", at_least=1, presets={"paper": 100, "code": 50})
-    em_tolerance: float | None = option(None, "EM ends at this gain.", above=0, presets={"paper": 0.001, "code": 0.01})
-    variance_floor: float | None = option(None, "Least variance.", above=0, presets={"paper": 0.000001, "code": 0.0005})
-    full_batches: bool | None = option(
+    em_steps: int = option(None, "Most EM steps of the sieve.", at_least=1, presets={"paper": 100, "code": 50})
+    em_tolerance: float = option(None, "EM ends at this gain.", above=0, presets={"paper": 0.001, "code": 0.01})
+    variance_floor: float = option(None, "Least variance.", above=0, presets={"paper": 0.000001, "code": 0.0005})
+    full_batches: bool = option(
         None, "Leave out the last batch of an epoch when it is not full.", presets={"paper": False, "code": True}
     )
 
@@ -146,23 +146,23 @@ class GlobalReviser(Method):
         return passes if self.warm_up is None else min(self.warm_up, server.rounds)
 
     def early(self, server: Server) -> bool:
-        """Whether the warm-up goes on: t < alpha."""
+        """Whether this is a round of the warm-up: t < alpha."""
         return server.round <= self.warm_up_rounds(server)
 
     def question(self, server: Server) -> tuple[str, str]:
         return ("warm_up", "train_early") if self.early(server) else ("revise", "train")
 
     def choose(self, server: Server) -> Sequence[int]:
-        """Line 2: without replacement in the warm-up, so that everybody is sieved equally often; then as usual."""
+        """Line 2: in turns in the warm-up, so that every client is sieved equally often; then drawn as usual."""
         return server.turn(server.round - 1) if self.early(server) else server.sample()
 
     def send(self, server: Server, client: int) -> Payload:
-        """Line 4: the model, and what the sieve found out about this client's own samples."""
+        """Line 4: the model, and the clean probabilities of this client's samples."""
         return {**server.weights, **server.recall(client)}
 
     def merge(self, server: Server, replies: Replies) -> None:
-        """Lines 6 and 7: average the models (eq. 2) and sieve the samples of all who sent their losses."""
-        replies, news = noted(replies, maybe=("sample_loss",))
+        """Lines 6 and 7: average the models (eq. 2) and sieve the samples of all clients that sent their losses."""
+        replies, news = watch_replies(replies, maybe=("sample_loss",))
         super().merge(server, replies)
         losses = {client: said["sample_loss"] for client, said in news.items() if said}
         if losses:
@@ -178,14 +178,14 @@ class GlobalReviser(Method):
         return self.visit(client, got, early=False)
 
     def visit(self, client: Client, got: Payload, *, early: bool) -> Payload:
-        """The whole of Algorithm 2."""
+        """Algorithm 2."""
         client.model.load(got)  # line 3
         self.observe(client)  # line 4: eqs. (9) and (10)
         reply = self.revise(client, got, early=early)
         return reply | {"sample_loss": client.state["mean_loss"]}  # line 20
 
     def revise(self, client: Client, got: Payload, *, early: bool) -> Payload:
-        """Lines 4 to 19: what the global model says now, and training by it."""
+        """Lines 4 to 19: revise labels, teacher and anchor by the global model, then train."""
         sieved = self.sieved(client, got)
         logits, features = client.predict_with_features(views=self.weak)
         targets = self.given_labels(client) if early else self.refined_labels(client, logits, sieved)
@@ -204,8 +204,8 @@ class GlobalReviser(Method):
         def objective(rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
             return self.loss_of(client, targets, rows.to(y.device), x, y)
 
-        around = None if teacher is None else teacher.following(self.local_decay)
-        client.fit(objective, rows=targets.rows, views=self.strong, around=around)
+        wrap_step = None if teacher is None else teacher.following(self.local_decay)
+        client.fit(objective, rows=targets.rows, views=self.strong, wrap_step=wrap_step)
         client.state |= {} if teacher is None else teacher.state
 
     # --- Section 3.2: the local objective --------------------------------------------------------------------------
@@ -227,13 +227,13 @@ class GlobalReviser(Method):
         return self.refined_losses(client, pseudo, share, logits, given).mean()
 
     def refined_losses(self, client: Client, pseudo: Tensor, share: Tensor, logits: Tensor, given: Tensor) -> Tensor:
-        """H(p, share * given + (1 - share) * pseudo) of each sample; no pseudo-label is the zero vector."""
+        """H(p, share * given + (1 - share) * pseudo) of each sample; a missing pseudo-label is the zero vector."""
         of_given = self.criterion(logits, given, client.class_counts)
         of_pseudo = self.criterion(logits, pseudo.clamp(min=0), client.class_counts) * (pseudo != NOTHING)
         return share * of_given + (1 - share) * of_pseudo
 
     def observe(self, client: Client) -> None:
-        """Eqs. (9) and (10): each sample's loss on the image as it is, and its mean over the visits so far."""
+        """Eqs. (9) and (10): each sample's loss without random views, and its mean over the visits so far."""
         losses = sample_losses(client.predict(), client.given)  # eq. (9)
         mean_over_visits(client, losses.cpu())  # eq. (10), kept as client.state["mean_loss"]
 
@@ -246,13 +246,13 @@ class GlobalReviser(Method):
             server.remember(client, {"clean_probability": mixture.p_low(mine).float()})
 
     def mixture(self, losses: Tensor) -> TwoGaussians:
-        """Two Gaussians; losses that are all equal are all clean."""
+        """Two Gaussians; if all losses are equal, all are clean."""
         return fit_two_gaussians(losses)
 
     def sieved(self, client: Client, got: Payload) -> Sieved:
-        """Federated sieving, at the client: q, D_c and r_k as the server found them after the last visit.
+        """Federated sieving, at the client: q, D_c and r_k from the server's mixture after the last visit.
 
-        Before it found anything every label counts and none is known to be clean.
+        Before the first sieving every label counts, and none is known to be clean.
         """
         q = got.get("clean_probability")
         known = q is not None
@@ -261,33 +261,33 @@ class GlobalReviser(Method):
         return Sieved(q, clean, 1.0 - float(exact(clean).mean()), known)
 
     def given_labels(self, client: Client) -> RevisedTargets:
-        """Eq. (5), t < alpha: every label as given. Nothing is refined yet, so D_r stays empty."""
+        """Eq. (5), t < alpha: the given labels. Nothing is refined yet, so D_r stays empty."""
         nothing = torch.full_like(client.given, NOTHING)
         return RevisedTargets(nothing, torch.ones(len(client), device=client.given.device))
 
     def refined_labels(self, client: Client, logits: Tensor, sieved: Sieved) -> RevisedTargets:
-        """Eq. (7), t >= alpha: label refining. What it finds joins D_r."""
+        """Eq. (7), t >= alpha: refine labels, and add the reliable ones to D_r."""
         pseudo = self.pseudo_labels(client, logits, sieved)
         targets = self.refined_targets(client, pseudo, sieved)
         targets.reliable = self.reliable_share(client, pseudo, sieved)
         return targets
 
     def pseudo_labels(self, client: Client, logits: Tensor, sieved: Sieved) -> Tensor:
-        """y_pse, as in FixMatch: what the global model is sure of on a weak view."""
+        """y_pse, as in FixMatch: the global model's predictions on a weak view where it is sure."""
         return sure_guesses(logits, self.confidence)
 
     def refined_targets(self, client: Client, pseudo: Tensor, sieved: Sieved) -> RevisedTargets:
-        """Eq. (11): each refined label as a share of the given label and a pseudo-label for the rest."""
+        """Eq. (11): each refined label is a share of the given label and, for the rest, a pseudo-label."""
         client.note(selected=sieved.clean, pseudo_labels=torch.where(sieved.clean, NOTHING, pseudo))
         if sieved.rate >= self.noisy_client:
             return RevisedTargets(pseudo, torch.zeros_like(sieved.q))
-        # A clean sample's rest is its given label too, so that the two make it whole.
+        # For a clean sample the rest is its given label, too: together they are the given label.
         return RevisedTargets(torch.where(sieved.clean, client.given, pseudo), sieved.q)
 
     # --- Section 3.4: globally revised EMA distillation ------------------------------------------------------------
 
     def revised_teacher(self, client: Client, kept: float, targets: RevisedTargets, *, early: bool) -> MovingAverage:
-        """Eq. (12), m_k = 0: the global model is mixed into the EMA model, which then answers for the whole visit."""
+        """Eq. (12), m_k = 0: mix the global model into the EMA model, which is the teacher for the whole visit."""
         teacher = self.last_teacher(client)
         teacher.move(client.model.weights, kept)
         if not early:  # lambda_B = 0 if t < alpha
@@ -295,7 +295,7 @@ class GlobalReviser(Method):
         return teacher
 
     def last_teacher(self, client: Client) -> MovingAverage:
-        """The EMA model as the last visit left it; at the first visit it is the global model."""
+        """The EMA model of the last visit; at the first visit, the global model."""
         current, steps = client.model.weights, client.state.get("teacher_steps", torch.zeros(1))
         return MovingAverage(second_model(client, current), client.state.get("teacher", current), steps=int(steps))
 
@@ -312,7 +312,7 @@ class GlobalReviser(Method):
         return 0.0 if rate >= self.noisy_client and reliable < self.refined_share else self.global_decay
 
     def reliable_share(self, client: Client, pseudo: Tensor, sieved: Sieved) -> float:
-        """|D_r| / |D|; D_r, eq. (16), has the samples that were ever found clean or given a pseudo-label."""
+        """|D_r| / |D|; D_r, eq. (16), has all samples that were ever found clean or got a pseudo-label."""
         now = (pseudo != NOTHING) | (sieved.clean & sieved.known)
         client.state["reliable"] = reliable_before(client) | now.cpu()
         return share_of(client.state["reliable"])
@@ -330,7 +330,7 @@ class GlobalReviser(Method):
     # --- the verdict on a site's labels ----------------------------------------------------------------------------
 
     def verdict(self, client: Client, got: Payload) -> Verdict:
-        """The sieve's own opinion; samples that it never saw are judged by their losses alone."""
+        """By the sieve; samples that it never saw are judged by their losses."""
         verdict = super().verdict(client, got)
         sieved = self.sieved(client, got)
         if not sieved.known:
@@ -348,7 +348,7 @@ class MovingAverage:
 
     @property
     def weights(self) -> Tensor:
-        """The average as it is now."""
+        """The current average."""
         return self.model.weights
 
     def move(self, weights: Tensor, kept: float) -> None:
@@ -359,40 +359,40 @@ class MovingAverage:
             else:
                 self.weights.lerp_(weights.to(self.weights.device), 1.0 - kept)
 
-    def following(self, kept: float) -> Around:
-        """Steps of a model, each of which the average follows."""
+    def following(self, kept: float) -> StepWrapper:
+        """Update the average after each step of a model."""
 
-        def around(step: Step, model: FlatModel) -> Step:
+        def wrap(step: Step, model: FlatModel) -> Step:
             def both() -> None:
                 step()
                 self.follow(model.weights, kept)
 
             return both
 
-        return around
+        return wrap
 
     def follow(self, weights: Tensor, kept: float) -> None:
-        """m_k >= 1: one step of the model that is followed."""
+        """m_k >= 1: update the average after one step of the model."""
         self.move(weights, kept)
         self.steps += 1
 
     @property
     def state(self) -> Payload:
-        """What a site keeps of it until its next visit."""
+        """What the site keeps until its next visit."""
         return {"teacher": self.weights.clone(), "teacher_steps": torch.tensor([self.steps])}
 
 
 def reliable_before(client: Client) -> Tensor:
-    """D_r as the last visit left it; at first it is empty."""
+    """D_r after the last visit; at first empty."""
     return client.state.get("reliable", torch.zeros(len(client), dtype=torch.bool))
 
 
 def share_of(samples: Tensor) -> float:
-    """Which share of all samples a set has."""
+    """The share of all samples that are in a set."""
     return float(samples.double().mean())
 
 
-# --- what the development code does differently, ablations and other readings ---------------------------------------
+# --- differences of the development code, ablations and other readings ----------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -402,7 +402,7 @@ class FedGr(GlobalReviser):
     name: ClassVar[str] = "fedgr"
     citation: ClassVar[str] = "Tian et al., Global Reviser for Federated Learning with Noisy Labels, ICML 2026"
 
-    # --- who is asked, and whose losses are sieved where -----------------------------------------------------------
+    # --- who takes part, and where which losses are sieved ---------------------------------------------------------
 
     def exposed(self) -> dict[str, Exposure]:
         kept_back = () if self.gmm_scope == "server" else ("sample_loss",)
@@ -413,7 +413,7 @@ class FedGr(GlobalReviser):
         return server.sample() if self.warm_up_sampling == "ordinary" else super().choose(server)
 
     def visit(self, client: Client, got: Payload, *, early: bool) -> Payload:
-        """Other places for the sieve than the paper's, and the code's batches."""
+        """The options sieve, gmm_scope and freeze_sieve, and the code's full batches."""
         if self.full_batches:
             client.training = replace(client.training, drop_last=True)
         sieving = early or not self.freeze_sieve
@@ -429,25 +429,25 @@ class FedGr(GlobalReviser):
         return reply | ({"sample_loss": client.state["mean_loss"]} if leaves else {})
 
     def sieve_on_site(self, client: Client) -> None:
-        """Observe the model that the client has now; gmm_scope=client also fits the mixture here."""
+        """Record the losses of the current model; gmm_scope=client also fits the mixture here."""
         self.observe(client)
         if self.gmm_scope == "client":
             mean = client.state["mean_loss"]
             client.state["clean_probability"] = self.mixture(mean).p_low(mean).float()
 
     def mixture(self, losses: Tensor) -> TwoGaussians:
-        """The same mixture with another end of EM."""
-        steps, tolerance, floor = filled(self.em_steps), filled(self.em_tolerance), filled(self.variance_floor)
+        """The mixture with the settings of EM."""
+        steps, tolerance, floor = self.em_steps, self.em_tolerance, self.variance_floor
         return fit_two_gaussians(losses, steps=steps, tolerance=tolerance, variance_floor=floor)
 
     def sieved(self, client: Client, got: Payload) -> Sieved:
-        """gmm_scope=client: what the client found out about itself."""
+        """gmm_scope=client: from the client's own mixture."""
         return super().sieved(client, client.state if self.gmm_scope == "client" else got)
 
     # --- label refining --------------------------------------------------------------------------------------------
 
     def pseudo_labels(self, client: Client, logits: Tensor, sieved: Sieved) -> Tensor:
-        """The code keeps given labels of clean samples among its pseudo-labels, and old pseudo-labels."""
+        """The code also keeps given labels of clean samples and old pseudo-labels."""
         pseudo = super().pseudo_labels(client, logits, sieved)
         if self.keep_clean:
             pseudo = torch.where(sieved.clean, client.given, pseudo)
@@ -458,7 +458,7 @@ class FedGr(GlobalReviser):
         return pseudo
 
     def refined_targets(self, client: Client, pseudo: Tensor, sieved: Sieved) -> RevisedTargets:
-        """refine=false: labels as given, of the samples found clean only."""
+        """refine=false: the given labels of the samples found clean, no others."""
         targets = super().refined_targets(client, pseudo, sieved)
         if self.refine:
             return targets
@@ -471,7 +471,7 @@ class FedGr(GlobalReviser):
         return before if self.reset_by == "last_visit" else now
 
     def refined_loss(self, client: Client, pseudo: Tensor, share: Tensor, logits: Tensor, given: Tensor) -> Tensor:
-        """weighting=batch is a slip of the code (shapes B and B x 1); pseudo_missing=drop asks for whole labels."""
+        """weighting=batch is an error of the code (shapes B and B x 1); pseudo_missing=drop needs complete labels."""
         weight = share.mean() if self.weighting == "batch" else share
         if self.pseudo_missing == "zero":
             return super().refined_loss(client, pseudo, weight, logits, given)
@@ -482,26 +482,26 @@ class FedGr(GlobalReviser):
     # --- teacher and anchor ----------------------------------------------------------------------------------------
 
     def kept_by_revision(self, rate: float, reliable: float) -> float:
-        """strict_reset: the code asks for r_k > beta here, but for r_k < beta in label refining."""
+        """strict_reset: the code tests r_k > beta here, but r_k < beta in label refining."""
         if self.strict_reset and rate == self.noisy_client:
             return self.global_decay
         return super().kept_by_revision(rate, reliable)
 
     def last_teacher(self, client: Client) -> MovingAverage:
-        """ema_updates and decay_warm_up: the average as the code makes it."""
+        """ema_updates and decay_warm_up: the average as in the code."""
         last = super().last_teacher(client)
-        repeats, rising = filled(self.ema_updates), bool(self.decay_warm_up)
+        repeats, rising = self.ema_updates, self.decay_warm_up
         return CodeMovingAverage(last.model, last.weights, steps=last.steps, repeats=repeats, rising=rising)
 
     def revised_teacher(self, client: Client, kept: float, targets: RevisedTargets, *, early: bool) -> MovingAverage:
-        """ema_updates=2: the code registers its hook twice; the second time is after the teacher has answered."""
+        """ema_updates=2: the code registers its hook twice; the second update is after the teacher's predictions."""
         teacher = super().revised_teacher(client, kept, targets, early=early)
-        for _ in range(filled(self.ema_updates) - 1):
+        for _ in range(self.ema_updates - 1):
             teacher.move(client.model.weights, kept)
         return teacher
 
     def teacher_answers(self, client: Client, teacher: MovingAverage) -> Tensor | FlatModel:
-        """teacher=online: the model itself, which then follows step by step."""
+        """teacher=online: the teacher itself, which changes with every step."""
         return teacher.model if self.teacher == "online" else super().teacher_answers(client, teacher)
 
     def anchored(self, client: Client, features: Tensor) -> Tensor | FlatModel:
@@ -512,7 +512,7 @@ class FedGr(GlobalReviser):
 
 
 class CodeMovingAverage(MovingAverage):
-    """The average of the code: `repeats` makes every step that many times, `rising` lets the first steps keep less."""
+    """The average of the code: it makes every update `repeats` times; with `rising` the first updates keep less."""
 
     def __init__(
         self, model: FlatModel, weights: Tensor, *, steps: int = 0, repeats: int = 1, rising: bool = False
@@ -522,6 +522,6 @@ class CodeMovingAverage(MovingAverage):
         self.rising = rising
 
     def follow(self, weights: Tensor, kept: float) -> None:
-        """In the first steps 1 - 1/(1 + steps) is kept, so that the first one is a copy."""
+        """With `rising`, at most 1 - 1/(1 + steps) is kept, so that the first update is a copy."""
         for _ in range(self.repeats):
             super().follow(weights, min(kept, 1.0 - 1.0 / (1 + self.steps)) if self.rising else kept)

@@ -1,4 +1,4 @@
-"""FedLSR: local training regularises itself: predictions of two views are mixed, sharpened and kept alike.
+"""FedLSR: local training regularises itself: predictions of two views are mixed, sharpened and kept similar.
 
 Jiang, Sun, Wang, Liu: Towards Federated Learning against Noisy Labels via Local Self-Regularization, CIKM 2022.
 
@@ -8,8 +8,8 @@ Jiang, Sun, Wang, Liu: Towards Federated Learning against Noisy Labels via Local
 | t_w | ramp | | 1/T_d | distil_scale |
 | λ_e | lambda_e | | μ ~ Beta(a, a) | mixing (a) |
 
-The server is that of FedAvg. A sharpened mixture of two predictions is hard to talk out of what it is sure of, and the
-divergence between the views keeps it from being sure too easily. FedLSR+ adds the entropy of the predictions.
+The server is that of FedAvg. With sharpened predictions a wrong label changes little where the model is sure; the
+divergence between the views keeps the model from being sure too early. FedLSR+ adds the entropy of the predictions.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.strong_views import MOVES, luma, moved
 from fedwinnow.options import option
 
-SMALLEST = 1e-6  # a probability below counts as this
+SMALLEST = 1e-6  # smaller probabilities count as this
 
 
 @dataclass(frozen=True)
 class FedLsr(Method):
-    """FedAvg whose local loss mixes and sharpens the predictions of two views of a sample, and keeps them alike."""
+    """FedAvg whose local loss mixes and sharpens the predictions of two views of a sample, and keeps them similar."""
 
     name: ClassVar[str] = "fedlsr"
     citation: ClassVar[str] = "Jiang et al., Towards Federated Learning against Noisy Labels, CIKM 2022"
@@ -48,29 +48,29 @@ class FedLsr(Method):
         3.0, "Logits times this are compared between the views.", symbol="1/T_d", source="the authors", above=0
     )
     mixing: float = option(1.0, "The two predictions are mixed with a share from Beta(mixing, mixing).", above=0)
-    lambda_e: float | None = option(
+    lambda_e: float = option(
         None,
         "Weight of the entropy of predictions: above 0 it is FedLSR+.",
         symbol="λ_e",
         at_least=0,
         presets={"paper": 0.0, "code": 0.6},
     )
-    sharpened_loss: Literal["cross_entropy", "double_softmax"] | None = option(
+    sharpened_loss: Literal["cross_entropy", "double_softmax"] = option(
         None,
         "The loss of the sharpened prediction; double_softmax takes it for logits.",
         presets={"paper": "cross_entropy", "code": "double_softmax"},
     )
-    divergence: Literal["samples", "entries"] | None = option(
+    divergence: Literal["samples", "entries"] = option(
         None,
         "The divergence as a mean over samples, or also over the classes.",
         presets={"paper": "samples", "code": "entries"},
     )
-    entropy: Literal["views", "first_twice"] | None = option(
+    entropy: Literal["views", "first_twice"] = option(
         None,
         "The entropy of both views' predictions, or of the softmax of the first one's.",
         presets={"paper": "views", "code": "first_twice"},
     )
-    one_draw: bool | None = option(
+    one_draw: bool = option(
         None, "The second view changes a whole batch in the same way.", presets={"paper": False, "code": True}
     )
 
@@ -86,10 +86,10 @@ class FedLsr(Method):
         return loss + self.lambda_e * self.unsureness(*alike) if self.lambda_e else loss
 
     def second_view(self, client: Client, rows: Tensor) -> Tensor:
-        """The same samples, mildly changed; what is no image stays as it is."""
+        """A mild random view of these samples; samples that are not images stay the same."""
         stored = next(client.stored([rows]))
         if client.input_step.kind == "images":
-            stored = mild_view(stored, client.generator, together=bool(self.one_draw))
+            stored = mild_view(stored, client.generator, together=self.one_draw)
         return client.plain(stored)
 
     def sharpened(self, client: Client, share: float, first: Tensor, second: Tensor, y: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""FedNoRo: find the noisy clients by their losses per class; then let them learn softly and count for less.
+"""FedNoRo: find the noisy clients by their losses per class; then train them by distillation, with less weight.
 
 Wu, Yu, Jiang, Cheng, Yan: FedNoRo: Towards Noise-Robust Federated Learning by Addressing Class Imbalance and Label
 Noise Heterogeneity, IJCAI 2023.
@@ -10,10 +10,10 @@ Noise Heterogeneity, IJCAI 2023.
 
 Stage 1 is FedAvg with logit adjustment. At its end every client sends its mean loss per class (C numbers and which
 classes it holds); a mixture of two Gaussians over these rows splits the clients. In stage 2 clean clients train as
-before, noisy ones also on the answers of the global model, and far models of noisy clients weigh less.
+before, noisy ones also learn from the global model's predictions, and distant models of noisy clients weigh less.
 
-`PaperFedNoRo` is the paper, in the order of its Sections 4.1 and 4.2. `FedNoRo`, the class that runs, adds to it the
-ablations of the paper's Tables 3 and 4 and what the released code does differently.
+`PaperFedNoRo` is the paper, in the order of its Sections 4.1 and 4.2. `FedNoRo`, the class that runs, adds the
+ablations of the paper's Tables 3 and 4 and the differences of the released code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fedwinnow.mathematics.losses import LogitAdjustment
 from fedwinnow.mathematics.noisy_clients import noisy_set, prepared
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.two_gaussians import exact
-from fedwinnow.options import filled, option
+from fedwinnow.options import option
 from fedwinnow.steps.second_model import second_model
 from fedwinnow.steps.site_labels import sample_losses
 
@@ -47,7 +47,7 @@ UNKNOWN, CLEAN, NOISY = -1, 0, 1
 class PaperFedNoRo(Method):
     """Stage 1 (Section 4.1) and stage 2 (Section 4.2) of the paper.
 
-    Of its options `indicator` is for the ablations in `FedNoRo`; it stands here to keep its place in the order of
+    The option `indicator` has an effect only in `FedNoRo`; it is declared here to keep its place in the order of
     options.
     """
 
@@ -80,13 +80,13 @@ class PaperFedNoRo(Method):
     covariance: Literal["full", "diagonal"] | None = option(
         None, "Form of the mixture's components; none: full, with detect=careful diagonal."
     )
-    detect: Literal["single", "vote", "careful"] | None = option(
+    detect: Literal["single", "vote", "careful"] = option(
         None,
         "One mixture (paper), the most frequent set of nine (code), or the likeliest of 400 mixtures, of diagonal form "
-        "and with variances of at least 0.001 (careful: ours, in neither).",
+        "and with variances of at least 0.001 (careful: in neither of them).",
         presets={"paper": "single", "code": "vote"},
     )
-    noisy_mean: Literal["norm", "sum"] | None = option(
+    noisy_mean: Literal["norm", "sum"] = option(
         None,
         "The noisy component is the one with the larger norm, or sum, of its mean.",
         presets={"paper": "norm", "code": "sum"},
@@ -105,7 +105,7 @@ class PaperFedNoRo(Method):
         return max(1, round(server.rounds / 10)) if self.warm_up is None else self.warm_up
 
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        """A round of FedAvg, and at the end of stage 1 a question to everybody, by which the clients are split."""
+        """A round of FedAvg; at the end of stage 1 all clients are measured and split into clean and noisy ones."""
         last = self.warm_up_rounds(server)
         server.note(stage="warm_up" if server.round <= last else "robust")
         replies = yield Exchange("train", self.choose(server), lambda client: self.send(server, client))
@@ -151,12 +151,12 @@ class PaperFedNoRo(Method):
         return {"indicator": (sums / counts.clamp(min=1)).float().cpu(), "present": (counts > 0).cpu()}
 
     def predicted(self, client: Client, got: Payload) -> Tensor:
-        """What the global model says about the client's samples."""
+        """The logits of the global model for the client's samples."""
         client.model.load(got)
         return client.predict()
 
     def noisy_clients(self, server: Server, replies: Replies) -> tuple[list[int], Tensor]:
-        """The clients that answered, and which of them are in the component whose mean has the larger norm."""
+        """The clients that replied, and which of them are in the component whose mean has the larger norm."""
         rows = dict(replies)
         table = torch.stack([reply["indicator"] for reply in rows.values()])
         present = torch.stack([reply["present"] for reply in rows.values()])
@@ -164,10 +164,10 @@ class PaperFedNoRo(Method):
         points = prepared(table, present, self.normalise)
         noisy, agreement = noisy_set(
             points,
-            filled(self.detect),
+            self.detect,
             seed=server.seed,
             covariance=self.covariance,
-            measure=filled(self.noisy_mean),
+            measure=self.noisy_mean,
         )
         found = [client for client, bad in zip(rows, noisy.tolist(), strict=True) if bad]
         shown = [
@@ -178,7 +178,7 @@ class PaperFedNoRo(Method):
         return list(rows), noisy
 
     def split_clients(self, server: Server, replies: Replies) -> None:
-        """S_c and S_n; a client that did not answer counts as noisy."""
+        """S_c and S_n; a client that did not reply counts as noisy."""
         measured, noisy = self.noisy_clients(server, replies)
         role = server.state["role"]
         role[torch.tensor(server.available)] = NOISY
@@ -208,13 +208,13 @@ class PaperFedNoRo(Method):
     def student(self, logits: Tensor, class_counts: Tensor) -> Tensor:
         """log y_p, y_p = softmax(f(x) + log π_k), adjusted as in the loss.
 
-        Where a class is absent its adjusted probability is (nearly) 0, and the divergence would be infinite: such a
-        class adds nothing that could be learned, as in the released code.
+        The adjusted probability of an absent class is (nearly) 0, and the divergence would be infinite; so absent
+        classes are left out of it, as in the released code.
         """
         return torch.where(class_counts > 0, self.adjusted(logits, class_counts).log_softmax(1), 0.0)
 
     def adjusted(self, logits: Tensor, class_counts: Tensor) -> Tensor:
-        """f(x) + log π_k, π_k the client's own label frequencies; plain f(x) where the loss has no adjustment."""
+        """f(x) + log π_k, π_k the client's own label frequencies; plain f(x) if the loss has no adjustment."""
         if not isinstance(self.criterion, LogitAdjustment):
             return logits
         return logits + self.criterion.tau * self.criterion.log_prior(class_counts)
@@ -227,7 +227,7 @@ class PaperFedNoRo(Method):
         return self.largest_share * math.exp(-5 * (1 - progress) ** 2)
 
     def distances(self, server: Server, models: dict[int, Payload]) -> Tensor:
-        """Eq. (6): d(i), to the nearest model of a clean client of this round; 0 where there is none."""
+        """Eq. (6): d(i), to the nearest model of a clean client of this round; 0 if there is none."""
         role = server.state["role"]
         clean = [reply["weights"] for client, reply in models.items() if role[client] != NOISY]
         found = torch.zeros(len(models))
@@ -237,22 +237,22 @@ class PaperFedNoRo(Method):
         return found
 
     def model_distance(self, first: Tensor, second: Tensor, model: FlatModel) -> Tensor:
-        """The distance of two models as vectors of what is trained."""
+        """The distance of two models, as vectors of their trainable parameters."""
         distance: Tensor = torch.linalg.vector_norm((first - second)[: model.trainable])
         return distance
 
     def average_by_distance(self, server: Server, replies: Replies) -> None:
         """Eq. (7): the mean by N_i e^(-D(i))."""
-        models = dict(replies)  # all at once: every noisy one is compared with every clean one
+        models = dict(replies)  # all together, because every noisy one is compared with every clean one
         mean = WeightedMean(server.weights)
         for near, reply in zip(nearness(self.distances(server, models)), models.values(), strict=True):
             mean.add(reply, float(reply["samples"]) * float(near))
         server.weights = mean.result()
 
-    # --- what it says about labels ---------------------------------------------------------------------------------
+    # --- the verdict on labels -------------------------------------------------------------------------------------
 
     def verdict(self, client: Client, got: Payload) -> Verdict:
-        """The losses of the global model decide on a noisy client; on a clean one no label is called wrong."""
+        """By the losses of the global model; on a clean client no label is called wrong."""
         verdict = super().verdict(client, got)
         if int(got["role"]) == CLEAN:
             return Verdict(verdict.p_wrong / 2, verdict.suggested)
@@ -260,22 +260,22 @@ class PaperFedNoRo(Method):
 
 
 def nearness(distances: Tensor) -> Tensor:
-    """e^(-D(i)), D(i) = d(i) / max d: 1 for a model at no distance, 1/e for the farthest; where none is away, 1."""
+    """e^(-D(i)), D(i) = d(i) / max d: 1 for a model at distance 0, 1/e for the farthest; 1 if all distances are 0."""
     largest = distances.max()
     return torch.exp(-distances / largest) if float(largest) > 0 else torch.ones_like(distances)
 
 
 # --- Ablations, and what the released code does differently --------------------------------------------------------
 
-LID_NEIGHBOURS = 20  # as FedCorr, whose indicator this is
+LID_NEIGHBOURS = 20  # as in FedCorr
 
 
 @dataclass(frozen=True)
 class FedNoRo(PaperFedNoRo):
-    """Noisy clients found by their losses per class; for them distillation and distance-aware aggregation.
+    """Noisy clients are found by their losses per class; they get distillation and distance-aware aggregation.
 
-    `indicator` has the mean loss of each class: of a class with one sample that sample's own. --least-count leaves
-    small classes out.
+    `indicator` has the mean loss of each class; for a class with one sample it is that sample's loss. --least-count
+    leaves small classes out.
     """
 
     name: ClassVar[str] = "fednoro"
@@ -283,15 +283,15 @@ class FedNoRo(PaperFedNoRo):
     noisy: Literal["both", "drop", "aggregate", "distil", "none"] = option(
         "both", "Stage 2: both, leave noisy clients out, distance-aware aggregation only, distillation only, neither."
     )
-    distance: Literal["parameters", "per_tensor"] | None = option(
+    distance: Literal["parameters", "per_tensor"] = option(
         None,
-        "Distance of models: of all that is trained, or the sum over tensors, running statistics included.",
+        "Distance of models: over all trainable parameters, or the sum over tensors, with running statistics.",
         presets={"paper": "parameters", "code": "per_tensor"},
     )
     absent: Literal["mask", "floor"] = option(
         "mask", "Distil classes that a client does not hold: not at all, or against their floored frequency."
     )
-    scoring_views: bool | None = option(
+    scoring_views: bool = option(
         None, "Score samples on random views, as in training.", presets={"paper": False, "code": True}
     )
     measure_every: int = option(
@@ -304,7 +304,7 @@ class FedNoRo(PaperFedNoRo):
         return super().by_class() if self.indicator == "class_loss" else {}
 
     def measure(self, client: Client, got: Payload) -> Payload:
-        """With another `indicator` one mean over all samples of the client; larger means noisier."""
+        """With another `indicator`, one mean over all samples of the client; larger means noisier."""
         if self.indicator == "class_loss":
             return super().measure(client, got)
         logits = self.predicted(client, got)
@@ -321,7 +321,7 @@ class FedNoRo(PaperFedNoRo):
         return client.predict(views=self.scoring_views)
 
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        """With `measure_every` rounds of stage 1 before the last measure too, and decide nothing."""
+        """With `measure_every`, earlier rounds of stage 1 measure, too, but do not split the clients."""
         yield from super().exchanges(server)
         studied = self.measure_every > 0 and server.round % self.measure_every == 0
         if studied and server.round < self.warm_up_rounds(server):
@@ -331,7 +331,7 @@ class FedNoRo(PaperFedNoRo):
     # --- stage 2: noisy, absent, distance --------------------------------------------------------------------------
 
     def choose(self, server: Server) -> Sequence[int]:
-        """With `noisy=drop` clean clients only, once they are known."""
+        """With `noisy=drop`, clean clients only, once they are known."""
         clean = [client for client in server.available if server.state["role"][client] == CLEAN]
         if self.noisy != "drop" or not clean:
             return super().choose(server)
@@ -341,7 +341,7 @@ class FedNoRo(PaperFedNoRo):
         return super().share(server) if self.noisy in ("both", "distil") else 0.0
 
     def student(self, logits: Tensor, class_counts: Tensor) -> Tensor:
-        """Without masks where they are not wanted, or not needed because the loss has no adjustment."""
+        """Without the mask if `absent=floor`, or if the loss has no adjustment."""
         if self.absent == "floor" or not isinstance(self.criterion, LogitAdjustment):
             return self.adjusted(logits, class_counts).log_softmax(1)
         return super().student(logits, class_counts)

@@ -1,4 +1,4 @@
-"""FedProx: FedAvg with a leash that keeps local models near the global one.
+"""FedProx: FedAvg with a penalty that keeps local models near the global one.
 
 Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020.
 

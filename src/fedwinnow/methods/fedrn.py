@@ -1,4 +1,4 @@
-"""FedRN: k reliable neighbours lend their models; together they judge which of a client's samples are clean.
+"""FedRN: the models of k reliable neighbours judge, with the client's own, which of its samples are clean.
 
 Kim, Shin, Jang, Song, Yun: FedRN: Exploiting k-Reliable Neighbors Towards Robust Federated Learning, CIKM 2022.
 
@@ -28,12 +28,12 @@ from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.scaling import zero_to_one
 from fedwinnow.mathematics.two_gaussians import exact, fit_two_gaussians
 from fedwinnow.models.features import through_head
-from fedwinnow.options import filled, option
+from fedwinnow.options import option
 from fedwinnow.randomness import stream_key
 from fedwinnow.steps.site_labels import sample_losses
-from fedwinnow.steps.stages import after_warm_up, noted, warm_up_rounds
+from fedwinnow.steps.stages import after_warm_up, warm_up_rounds, watch_replies
 
-SMALLEST_RANGE = 1e-12  # expertise or similarity that varies less is the same for all
+SMALLEST_RANGE = 1e-12  # a smaller range of expertise or similarity counts as no difference
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class FedRn(Method):
         "output": "model",
     }
     forwards: ClassVar[dict[str, str]] = {
-        "weights": "after the warm-up: sites that it is a reliable neighbour of get its last model as it is",
+        "weights": "after the warm-up: sites of which this one is a reliable neighbour get its last model unchanged",
         "counters": "with it",
     }
 
@@ -60,25 +60,23 @@ class FedRn(Method):
     target_model: Literal["last_local", "global"] = option(
         "last_local", "The client's own judge: its last local model, or the global model."
     )
-    similarity: Literal["softmax", "logits"] | None = option(
+    similarity: Literal["softmax", "logits"] = option(
         None, "Compare probabilities or logits.", presets={"paper": "softmax", "code": "logits"}
     )
-    normalise: bool | None = option(
-        None, "Map losses to 0..1 before the mixture.", presets={"paper": False, "code": True}
-    )
-    em_tolerance: float | None = option(
+    normalise: bool = option(None, "Map losses to 0..1 before the mixture.", presets={"paper": False, "code": True})
+    em_tolerance: float = option(
         None,
         "EM has converged when the mean log-likelihood moves by less.",
         at_least=0,
         presets={"paper": 0.001, "code": 0.01},
     )
-    variance_floor: float | None = option(
+    variance_floor: float = option(
         None, "Smallest variance of a component.", above=0, presets={"paper": 0.000001, "code": 0.0005}
     )
     fine_tune: bool = option(True, "Tune the neighbours' heads on the auxiliary set (ablation).")
     choose_by: Literal["reliable", "random"] = option("reliable", "How neighbours are chosen (ablation).")
     ensemble: Literal["reliability", "uniform"] = option("reliability", "How the k + 1 judges are weighted.")
-    scoring_views: bool | None = option(
+    scoring_views: bool = option(
         None, "Score samples and tune heads on random views, as in training.", presets={"paper": False, "code": True}
     )
 
@@ -87,7 +85,7 @@ class FedRn(Method):
     def start(self, server: Server) -> None:
         server.state["accuracy"] = torch.full((server.clients,), torch.nan, dtype=torch.float64)
         server.state["output"] = torch.zeros(server.clients, server.classes)
-        # One Gaussian input for everybody, made on site from this number.
+        # The seed of one Gaussian input, which every site makes from it.
         server.state["input_seed"] = torch.tensor([stream_key(server.seed, "shared input") & (2**62 - 1)])
 
     def question(self, server: Server) -> tuple[str, str]:
@@ -129,7 +127,7 @@ class FedRn(Method):
                 server.remember(client, {key: reply[key] for key in ("weights", "counters") if key in reply})
                 yield client, reply
 
-        passing, news = noted(remembering(), "accuracy", "output")
+        passing, news = watch_replies(remembering(), "accuracy", "output")
         super().merge(server, passing)
         for client, said in news.items():
             server.state["accuracy"][client] = said["accuracy"].double().item()
@@ -138,7 +136,7 @@ class FedRn(Method):
     # --- the client's half -----------------------------------------------------------------------------------------
 
     def train_plainly(self, client: Client, got: Payload) -> Payload:
-        """Warm-up: FedAvg, and what the server needs to rate this client."""
+        """Warm-up: FedAvg; also send what the server needs to rate this client."""
         super().train(client, got)
         return self.report(client, got)
 
@@ -179,19 +177,19 @@ class FedRn(Method):
         own = self.own_model(client, got)
         own_clean = self.posterior(client, own)
         if "reliability" not in got:
-            return own_clean  # never rated: the client is on its own
+            return own_clean  # not rated yet: no neighbours
         auxiliary = own_clean > 0.5  # eq. (9)
         rows = (auxiliary if auxiliary.any() else torch.ones_like(auxiliary)).nonzero().flatten().cpu()
         total = got["reliability"][0] * own_clean.cpu()
         for place in range(len(got["reliability"]) - 1):
             client.model.load(got, f"neighbour{place}.")
             if self.fine_tune:
-                tune_head(client, client.model, rows, views=bool(self.scoring_views))
+                tune_head(client, client.model, rows, views=self.scoring_views)
             total += got["reliability"][place + 1] * self.posterior(client, client.model).cpu()
         return total.to(client.given.device)
 
     def own_model(self, client: Client, got: Payload) -> FlatModel:
-        """The target's own judge: its last local model where it has one."""
+        """The client's own model for judging: its last local one, if it has one."""
         last = {"weights": client.state["last"]} if "last" in client.state else {}
         if last and self.target_model == "last_local":
             client.model.load(last | {"counters": client.state.get("last_counters", torch.zeros(0))})
@@ -204,15 +202,15 @@ class FedRn(Method):
         losses = sample_losses(client.predict(model=model, views=self.scoring_views), client.given)
         mixture = fit_two_gaussians(
             losses,
-            tolerance=filled(self.em_tolerance),
-            variance_floor=filled(self.variance_floor),
-            normalise=bool(self.normalise),
+            tolerance=self.em_tolerance,
+            variance_floor=self.variance_floor,
+            normalise=self.normalise,
         )
         return mixture.p_low(losses)
 
     def verdict(self, client: Client, got: Payload) -> Verdict:
-        """The ensemble itself; the suggestion comes from the global model."""
-        p_wrong = (1.0 - self.p_clean(client, got)).clamp(0, 1)  # weights that add up to 1 do so to the last bit or two
+        """By the ensemble; the suggestion is the global model's."""
+        p_wrong = (1.0 - self.p_clean(client, got)).clamp(0, 1)  # the weights add up to 1 except for rounding
         client.model.load(got)
         return Verdict(p_wrong, client.predict().argmax(1))
 
@@ -221,7 +219,7 @@ class FedRn(Method):
 
 
 def tune_head(client: Client, model: FlatModel, rows: Tensor, *, views: bool = False) -> None:
-    """Train the head of a model on these rows for one epoch; the body stands still, so it is passed only once."""
+    """Train the head of a model on these rows for one epoch; the body is fixed, so one pass through it is enough."""
     batches = list(torch.split(rows, scoring_batch(model)))
     model.module.eval()
     with torch.no_grad():

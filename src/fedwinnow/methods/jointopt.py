@@ -1,4 +1,4 @@
-"""Joint optimisation: train the model and the labels in turn; a label is what the model has lately said on average.
+"""Joint optimisation: train the model and the labels in turn; a label is the mean of the model's last predictions.
 
 Tanaka, Ikami, Yamasaki, Aizawa: Joint Optimization Framework for Learning with Noisy Labels, CVPR 2018. Federated as
 in FedRN: labels and the last predictions stay on the site, the warm-up counts rounds.
@@ -25,7 +25,7 @@ from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.two_gaussians import exact
-from fedwinnow.options import filled, option
+from fedwinnow.options import option
 from fedwinnow.steps.regularisers import SMALLEST, distance_to_prior, entropy, expected_classes
 from fedwinnow.steps.site_labels import History
 from fedwinnow.steps.stages import after_warm_up
@@ -47,10 +47,10 @@ class JointOpt(Method):
     warm_up: int | None = option(
         None, "Rounds with the labels as given first; none: a fifth of all, as 100 of 500.", at_least=0
     )
-    history: int | None = option(
+    history: int = option(
         None, "Predictions of a sample that are averaged.", at_least=1, presets={"paper": 10, "code": 15}
     )
-    half_full: Literal["seen", "zeros"] | None = option(
+    half_full: Literal["seen", "zeros"] = option(
         None,
         "Before the history is full: average the predictions that are there, or count missing ones as 0.",
         presets={"paper": "seen", "code": "zeros"},
@@ -86,15 +86,15 @@ class JointOpt(Method):
     # --- the client's half -----------------------------------------------------------------------------------------
 
     def train_plainly(self, client: Client, got: Payload) -> Payload:
-        """Warm-up: fixed labels; what the model says is written down."""
+        """Warm-up: fixed labels; predictions go into the history."""
         return self.visit(client, got, correcting=False)
 
     def train(self, client: Client, got: Payload) -> Payload:
         return self.visit(client, got, correcting=True)
 
     def visit(self, client: Client, got: Payload, *, correcting: bool) -> Payload:
-        """Local training; after each epoch the labels follow."""
-        history = History(client, "predictions", filled(self.history), client.classes)
+        """Local training; with `correcting`, labels are updated after each epoch."""
+        history = History(client, "predictions", self.history, client.classes)
         labels = self.current(client)
         prior, begun = expected_classes(client, self.prior), False
 
@@ -124,7 +124,7 @@ class JointOpt(Method):
         return loss + self.alpha * distance_to_prior(logits, prior) + self.beta * entropy(logits)
 
     def correct(self, history: History, labels: Tensor) -> None:
-        """New labels for all samples of which the model has said something."""
+        """New labels for all samples that have a prediction in the history."""
         mean = history.mean(whole=self.half_full == "zeros")
         if self.labels == "hard":
             mean = one_hot(mean.argmax(1), labels.shape[1]).to(mean)
@@ -132,12 +132,12 @@ class JointOpt(Method):
         labels[seen] = mean[seen]
 
     def current(self, client: Client) -> Tensor:
-        """The labels as rows of probabilities; at first those that were given."""
+        """The labels as rows of probabilities; at first the given ones."""
         given = one_hot(client.given, client.classes).float()
         return client.state.get("labels", given).to(client.given.device)
 
     def train_on_final_labels(self, client: Client, got: Payload) -> Payload:
-        """The second step: labels stand still, no penalties."""
+        """The second step: fixed labels, no penalties."""
         client.model.load(got)
         client.fit(
             lambda rows, x, y: self.criterion.mean(client.model(x), y, client.class_counts), labels=self.current(client)
@@ -145,7 +145,7 @@ class JointOpt(Method):
         return self.reply(client)
 
     def verdict(self, client: Client, got: Payload) -> Verdict:
-        """What the own labels leave to the given one; samples without such a label are judged by their losses."""
+        """1 minus the given class's share in the corrected label; samples without one are judged by their losses."""
         verdict = super().verdict(client, got)
         if "labels" not in client.state:
             return verdict

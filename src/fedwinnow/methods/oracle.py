@@ -1,4 +1,4 @@
-"""Oracle: FedAvg on the truly clean samples. It cheats, and says so: an upper reference, not a method."""
+"""Oracle: FedAvg on the truly clean samples. It cheats: an upper reference, not a method."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedwinnow.federation.method import Method
 
 @dataclass(frozen=True)
 class Oracle(Method):
-    """CHEATS: the evaluation side hands every site only its truly clean samples; then FedAvg."""
+    """CHEATS: FedAvg in which every site trains on its truly clean samples only."""
 
     name: ClassVar[str] = "oracle"
     needs: ClassVar[tuple[str, ...]] = ("truth",)

@@ -1,4 +1,4 @@
-"""RHFL: clients keep models of their own and learn from what the others say about public samples.
+"""RHFL: each client keeps its own model and learns from the others' predictions on public samples.
 
 Fang and Ye: Robust Federated Learning with Noisy and Heterogeneous Clients, CVPR 2022.
 
@@ -8,9 +8,10 @@ Fang and Ye: Robust Federated Learning with Noisy and Heterogeneous Clients, CVP
 | η (β in the code) | confidence | | L_k | server.state["loss"] |
 | SL | loss | | w_k | weights |
 
-Models never travel, so they need not be alike: `--model lenet+mlp` gives them out in turn. In a round every client
-answers with its probabilities on the public samples, moves towards the answers of the others, each weighted by how well
-its own training goes (client confidence re-weighting, CCR), and trains on its own samples with symmetric cross-entropy.
+Models are never sent, so they may differ: `--model lenet+mlp` gives them to the clients in turn. In a round every
+client sends its probabilities on the public samples and moves towards those of the others, each weighted by how well
+that client's training goes (client confidence re-weighting, CCR). Then it trains on its own samples with symmetric
+cross-entropy.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from fedwinnow.options import option
 
 @dataclass(frozen=True)
 class Rhfl(Method):
-    """Own models, also of different kinds, that learn from each other's answers on public samples."""
+    """Each client has its own model, perhaps of another kind, and learns from the others' answers on public samples."""
 
     name: ClassVar[str] = "rhfl"
     citation: ClassVar[str] = "Fang and Ye, Robust Federated Learning with Noisy and Heterogeneous Clients, CVPR 2022"
@@ -42,7 +43,7 @@ class Rhfl(Method):
     own_aggregation: ClassVar[bool] = True
     exposes: ClassVar[dict[str, Exposure]] = {"probabilities": "model", "loss": "client", "samples": "client"}
     forwards: ClassVar[dict[str, str]] = {
-        "probabilities": "with two participants: each is sent the answers of the others, which are then one site's",
+        "probabilities": "with two participants: each gets the answers of the other",
     }
     asks: ClassVar[str] = "all sites at once before the first round"
 
@@ -52,16 +53,16 @@ class Rhfl(Method):
         None, "Epochs on its own samples before the first round; none: one per round, as 40 of 40.", at_least=0
     )
     public_epochs: int = option(1, "Passes over the public samples in a round.", at_least=0)
-    exchange: Literal["round", "batch"] | None = option(
+    exchange: Literal["round", "batch"] = option(
         None,
-        "Answer once a round, or anew for every batch of public samples, with an optimiser of its own.",
+        "Answer once a round, or for every batch of public samples, each time with a new optimiser.",
         presets={"paper": "round", "code": "batch"},
     )
     reweight: bool = option(True, "Weigh the others' answers by their confidence (ablation).")
     confidence: float = option(0.5, "How much confidence moves the weights.", symbol="η", at_least=0)
-    negative: Literal["clamp", "keep"] | None = option(
+    negative: Literal["clamp", "keep"] = option(
         None,
-        "Clients whose loss has risen have confidence 0, or a negative one, which may turn all weights round.",
+        "Clients whose loss has risen have confidence 0, or a negative one, which may reverse all weights.",
         presets={"paper": "clamp", "code": "keep"},
     )
 
@@ -93,7 +94,7 @@ class Rhfl(Method):
         yield Exchange("train", members, lambda client: {})
 
     def pieces(self, count: int, batch_size: int) -> list[Tensor]:
-        """The stretches of public samples that are answered at once: first and last row of each."""
+        """The ranges of public samples that are answered together: the start and the end of each."""
         size = count if self.exchange == "round" else batch_size
         return [torch.tensor([start, min(start + size, count)]) for start in range(0, count, size)]
 
@@ -105,7 +106,7 @@ class Rhfl(Method):
         even = torch.full_like(now, 1.0 / max(len(members) - 1, 1))
         if not self.reweight or bool(before.isnan().all()):
             return dict(zip(members, even.tolist(), strict=True))
-        fall = torch.nan_to_num((before - now) / now.clamp(min=1e-12))  # who was not seen before has moved by nothing
+        fall = torch.nan_to_num((before - now) / now.clamp(min=1e-12))  # 0 for a client that was not seen before
         fall = fall.clamp(min=0) if self.negative == "clamp" else fall
         total = float(fall.sum())
         shares = fall / total if abs(total) > 1e-12 else torch.zeros_like(fall)
@@ -116,18 +117,18 @@ class Rhfl(Method):
     # --- the client's half -----------------------------------------------------------------------------------------
 
     def prepare(self, client: Client, got: Payload) -> Payload:
-        """Train the own model alone, before the first round."""
+        """Before the first round: train on the own samples."""
         epochs = client.rounds if self.pre_train is None else self.pre_train
         client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), epochs=epochs)
         return {"samples": torch.tensor(len(client))}
 
     def answer(self, client: Client, got: Payload) -> Payload:
-        """The mean loss on the own samples, and what the own model says about public ones."""
+        """The mean loss on the own samples, and the probabilities of public samples."""
         losses = self.criterion(client.predict(), client.given, client.class_counts)
         return {"loss": exact(losses).mean().cpu().reshape(1), **self.said(client, got)}
 
     def said(self, client: Client, got: Payload) -> Payload:
-        """Probabilities of the public samples that are asked for next."""
+        """The probabilities of the public samples that come next."""
         assert client.public is not None
         rows = torch.arange(*got["next"].tolist())
         return {"probabilities": client.public.predict(rows=rows).softmax(1).cpu()}
@@ -148,13 +149,13 @@ class Rhfl(Method):
         return self.said(client, got) if "next" in got else {"samples": torch.tensor(len(client))}
 
     def train(self, client: Client, got: Payload) -> Payload:
-        """Eq. (8): the own samples, with the robust loss."""
+        """Eq. (8): train on the own samples with the robust loss."""
         client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got))
         return {"samples": torch.tensor(len(client))}
 
 
 def others_answers(answers: dict[int, Payload], weights: dict[int, float]) -> dict[int, Tensor]:
-    """For every client Σ w_i p_i over the others; weights are not scaled anew when the client itself is left out."""
+    """For every client, Σ w_i p_i over the others; the weights are not rescaled after the client is left out."""
     weighted = {client: weights[client] * reply["probabilities"].double() for client, reply in answers.items()}
     whole = torch.stack(list(weighted.values())).sum(0)
     return {client: (whole - own).clamp(min=0).float() for client, own in weighted.items()}

@@ -1,4 +1,4 @@
-"""FedAvg with another rule than the weighted mean, for those who look for the rule by its name.
+"""FedAvg with another rule than the weighted mean, as methods under the names of the rules.
 
 The rules are in `mathematics/aggregators.py`, with their papers; every method that averages takes one as `aggregate`.
 """

@@ -1,4 +1,4 @@
-"""Robust FL: clients share class centroids of features; labels that the nearest centroid denies become pseudo-labels.
+"""Robust FL: clients share class centroids of features; a label that the nearest centroid contradicts is replaced.
 
 Yang, Park, Byun, Kim: Robust Federated Learning with Noisy Labels, IEEE Intelligent Systems 2022.
 
@@ -8,9 +8,10 @@ Yang, Park, Byun, Kim: Robust Federated Learning with Noisy Labels, IEEE Intelli
 | T_k | forget_rounds | | λ_e | lambda_e |
 | T_pl | given_rounds | | f_G, f_k | server.state["centroids"], centroids |
 
-In every batch the samples of small loss count. One whose nearest centroid is that of its label keeps the label; another
-one gets what the global model says, once the first rounds are over. Centroids follow the batches; the server averages
-them by how similar they are to the global ones. Equations have no numbers here: they were read from the code.
+Only the samples of small loss in each batch count. If the nearest centroid is that of its label, a sample keeps the
+label; if not, it gets the global model's prediction, after the first rounds. Centroids are updated with each batch; the
+server averages them, weighted by their similarity to the global ones. Equations have no numbers here because they were
+taken from the code.
 """
 
 from __future__ import annotations
@@ -28,38 +29,38 @@ from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.small_loss import forgotten_share, kept_count, smallest
 from fedwinnow.models.features import logits_and_features
-from fedwinnow.options import filled, option
+from fedwinnow.options import option
 from fedwinnow.steps.regularisers import entropy
-from fedwinnow.steps.site_labels import NOTHING, leaning
-from fedwinnow.steps.stages import first_rounds, noted
+from fedwinnow.steps.site_labels import NOTHING, upper_half_where_wrong
+from fedwinnow.steps.stages import first_rounds, watch_replies
 
 
 @dataclass
 class CentroidGuide:
-    """What guides local training in one visit: the centroids, and what they say about each sample."""
+    """The state of local training in one visit: the centroids, and the label that each sample is trained on."""
 
-    centroids: Tensor  # f_k, which follow the batches
-    guess: Tensor  # what stands in for a label that its centroid denies
-    kept: Tensor  # per sample: it was of small loss and kept its label when it was last seen
-    replaced: Tensor  # per sample: the pseudo-label it was last trained on, or NOTHING
+    centroids: Tensor  # f_k, updated with each batch
+    guess: Tensor  # the pseudo-label for a label that its centroid contradicts
+    kept: Tensor  # per sample: whether it had a small loss and kept its label when last seen
+    replaced: Tensor  # per sample: the pseudo-label that it was last trained on, or NOTHING
 
     def tell(self, rows: Tensor, small: Tensor, agrees: Tensor, target: Tensor) -> None:
-        """Note what became of the samples of a batch."""
+        """Record which samples of a batch kept their label and which got another."""
         self.kept[rows], self.replaced[rows] = False, NOTHING
         self.kept[small] = agrees
         self.replaced[small] = torch.where(agrees, NOTHING, target)
 
     def follow(self, means: Tensor) -> None:
-        """f_k = (1 - s^2) f_k + s^2 f, s their cosine per class; a class that is not in the batch stays."""
+        """f_k = (1 - s^2) f_k + s^2 f, where s is their cosine per class; a class that is not in the batch stays."""
         share = likeness(self.centroids, means).square().unsqueeze(1)
         self.centroids = torch.lerp(self.centroids, means, share)
 
 
 @dataclass(frozen=True)
 class RobustFl(Method):
-    """Small-loss samples, class centroids shared by all, and pseudo-labels where a centroid denies the label.
+    """Small-loss samples, class centroids shared by all, and pseudo-labels where a centroid contradicts the label.
 
-    Of a class with one sample the centroid comes from that sample's features. --least-count leaves small classes out.
+    The centroid of a class with one sample comes from that sample's features. --least-count leaves small classes out.
     """
 
     name: ClassVar[str] = "rofl"
@@ -67,7 +68,7 @@ class RobustFl(Method):
     stages: ClassVar[tuple[str, ...]] = ("given_labels", "pseudo_labels")
     exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "centroids": "client"}
     forwards: ClassVar[dict[str, str]] = {
-        "centroids": "of a class that only one site of the round has: its centroid becomes the global one",
+        "centroids": "if only one site of the round has a class: its centroid becomes the global one",
     }
 
     preset: Literal["paper", "code"] = option("paper", "Follow the paper, or the code that others used for it.")
@@ -82,20 +83,20 @@ class RobustFl(Method):
     )
     lambda_cen: float = option(1.0, "Weight of the distance to the label's centroid.", symbol="λ_cen", at_least=0)
     lambda_e: float = option(0.8, "Weight of the entropy of predictions.", symbol="λ_e", at_least=0)
-    centroid_loss: Literal["mean", "distance", "sum", "constant"] | None = option(
+    centroid_loss: Literal["mean", "distance", "sum", "constant"] = option(
         None,
         "The mean over samples and features, the mean or the sum of squared distances; constant: no gradient.",
         presets={"paper": "mean", "code": "constant"},
     )
-    first_centroids: Literal["mean", "random"] | None = option(
+    first_centroids: Literal["mean", "random"] = option(
         None,
         "The first global centroids: a plain mean, or weighted by likeness to random vectors.",
         presets={"paper": "mean", "code": "random"},
     )
-    equal_weights: bool | None = option(
+    equal_weights: bool = option(
         None, "Average models equally, not by their samples.", presets={"paper": False, "code": True}
     )
-    scoring_views: bool | None = option(
+    scoring_views: bool = option(
         None, "Pseudo-labels from random views, as in training.", presets={"paper": False, "code": True}
     )
 
@@ -105,7 +106,7 @@ class RobustFl(Method):
     # --- the server's half -----------------------------------------------------------------------------------------
 
     def start(self, server: Server) -> None:
-        server.state["centroids"] = torch.zeros(server.classes, 0)  # how long features are, the first client says
+        server.state["centroids"] = torch.zeros(server.classes, 0)  # the first replies set the length of features
 
     def question(self, server: Server) -> tuple[str, str]:
         early = server.round <= first_rounds(server.rounds, self.given_rounds)
@@ -119,7 +120,7 @@ class RobustFl(Method):
             for client, reply in replies:
                 yield client, reply | {"samples": torch.ones(1)} if self.equal_weights else reply
 
-        passing, news = noted(weighed(), "centroids")
+        passing, news = watch_replies(weighed(), "centroids")
         super().merge(server, passing)
         server.state["centroids"] = self.averaged(server, torch.stack([said["centroids"] for said in news.values()]))
 
@@ -144,7 +145,7 @@ class RobustFl(Method):
         return self.reply(client) | {"centroids": guide.centroids.cpu()}
 
     def guide(self, client: Client, got: Payload) -> CentroidGuide:
-        """One pass of the global model: what it says about each sample, and centroids where there are none yet."""
+        """One pass of the global model: its predictions, and centroids of classes without a shared one."""
         logits, features = client.predict_with_features(views=self.scoring_views)
         centroids = class_means(features, client.given, client.classes)
         if got["centroids"].numel():
@@ -156,9 +157,9 @@ class RobustFl(Method):
         return CentroidGuide(centroids, guess, kept, torch.full_like(client.given, NOTHING))
 
     def loss_of(self, client: Client, guide: CentroidGuide, rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """L_c + lambda_cen L_cen + lambda_e L_e on the samples of small loss; then the centroids follow."""
+        """L_c + lambda_cen L_cen + lambda_e L_e on the samples of small loss; then the centroids are updated."""
         logits, features = logits_and_features(client.model.module, x)
-        features = features.float()  # as the centroids are, also where the model computes in half precision
+        features = features.float()  # the type of the centroids, also if the model computes in half precision
         losses = functional.cross_entropy(logits.detach(), y, reduction="none")
         small = smallest(losses, kept_count(len(y), self.forgotten(client)))
         logits, features, given, rows_small = logits[small], features[small], y[small], rows[small]
@@ -168,7 +169,7 @@ class RobustFl(Method):
         loss = self.criterion.mean(logits, target, client.class_counts)
         if self.centroid_loss != "constant" and self.lambda_cen:
             away = (features - guide.centroids[given]).square() * agrees.unsqueeze(1)
-            over = {"mean": away.numel(), "distance": len(away), "sum": 1}[filled(self.centroid_loss)]
+            over = {"mean": away.numel(), "distance": len(away), "sum": 1}[self.centroid_loss]
             ramp = min(client.round / max(1, first_rounds(client.rounds, self.given_rounds)), 1.0)
             loss = loss + self.lambda_cen * ramp * away.sum() / over
         guide.follow(class_means(features.detach(), given, client.classes))
@@ -180,26 +181,26 @@ class RobustFl(Method):
         return forgotten_share(client.round, self.forget, ramp, of_rate=True)
 
     def verdict(self, client: Client, got: Payload) -> Verdict:
-        """Losses of the global model; a label that the nearest centroid denies is wrong rather than right."""
+        """By the losses of the global model; in the upper half where the nearest centroid contradicts a label."""
         verdict = super().verdict(client, got)
-        if not got["centroids"].numel():  # nobody has sent any yet
+        if not got["centroids"].numel():  # before the first replies
             return verdict
         _, features = client.predict_with_features()
         denied = nearest(got["centroids"].to(features), features) != client.given
-        return Verdict(leaning(verdict.p_wrong, denied), verdict.suggested)
+        return Verdict(upper_half_where_wrong(verdict.p_wrong, denied), verdict.suggested)
 
 
-# --- centroids: one mean feature vector per class; a row of zeros stands for a class that nobody has seen ------------
+# --- centroids: one mean feature vector per class; a row of zeros is a class without samples -------------------------
 
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """The mean of the features (samples x length) of each class (classes x length); zeros where it has no samples."""
+    """The mean features of each class (classes x length); zeros for a class without samples."""
     sums = features.new_zeros(classes, features.shape[1]).index_add_(0, labels, features)
     return sums / torch.bincount(labels, minlength=classes).clamp(min=1).unsqueeze(1)
 
 
 def nearest(centroids: Tensor, features: Tensor) -> Tensor:
-    """The class whose centroid has the largest cosine with each sample's features, among classes that were seen."""
+    """The class whose centroid has the largest cosine with each sample's features, among classes with a centroid."""
     cosines = functional.normalize(features, dim=1) @ functional.normalize(centroids, dim=1).T
     return torch.where(centroids.any(1), cosines, -torch.inf).argmax(1)
 

@@ -1,4 +1,4 @@
-"""S-FedAvg: ask the clients more often whose updates the model gained from, measured on the server's own samples.
+"""S-FedAvg: choose clients more often if their updates improved the model on the server's own samples.
 
 Nagalapatti and Narayanam: Game of Gradients: Mitigating Irrelevant Clients in Federated Learning, AAAI 2021.
 
@@ -9,7 +9,7 @@ Nagalapatti and Narayanam: Game of Gradients: Mitigating Irrelevant Clients in F
 | R | permutations | | P_φ | probabilities |
 
 A round is a game: the value of a group of its clients is the performance on V of the mean of their models. A client's
-Shapley value, its mean gain over random orders, moves its relevance; the softmax of the relevances says who is asked.
+Shapley value, its mean gain over random orders, changes its relevance. Clients are drawn by the softmax of relevances.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedwinnow.steps.contributions import shapley_values
 
 @dataclass(frozen=True)
 class SFedAvg(Method):
-    """FedAvg that asks clients by their Shapley values on trusted samples of the server."""
+    """FedAvg that chooses clients by their Shapley values on trusted samples of the server."""
 
     name: ClassVar[str] = "s_fedavg"
     citation: ClassVar[str] = "Nagalapatti and Narayanam, Game of Gradients, AAAI 2021"
@@ -43,7 +43,7 @@ class SFedAvg(Method):
     permutations: int = option(5, "Random orders in which a round's clients are added.", symbol="R", at_least=1)
     measure: Literal["accuracy", "loss"] = option("accuracy", "What a model is worth on the trusted samples.")
     truncate: float = option(
-        0.0, "End an order when its group is worth as much as everybody, up to this; 0: never.", at_least=0
+        0.0, "End an order when its group is worth as much as all together, up to this; 0: never.", at_least=0
     )
     temperature: float = option(
         1.0, "Divides relevances before the softmax; at 1 they are too alike to matter much, as in the paper.", above=0
@@ -57,7 +57,7 @@ class SFedAvg(Method):
         return (server.state["relevance"][list(server.available)] / self.temperature).softmax(0)
 
     def choose(self, server: Server) -> Sequence[int]:
-        """Drawn without replacement by P_φ: the largest of log P plus Gumbel noise are exactly such a draw."""
+        """A draw without replacement by P_φ, made by taking the largest values of log P plus Gumbel noise."""
         luck = uniforms(server.seed, "relevant participants", server.round, np.asarray(server.available))
         gumbel = -torch.from_numpy(luck).clamp(1e-300, 1 - 1e-16).log().neg().log()
         order = (self.probabilities(server).log() + gumbel).argsort(descending=True, stable=True)

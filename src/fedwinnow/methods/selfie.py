@@ -1,4 +1,4 @@
-"""SELFIE: train on small losses, and give a new label to samples on which the model has long been of one mind.
+"""SELFIE: train on small losses, and give a new label to samples that the model keeps predicting the same way.
 
 Song, Kim, Lee: SELFIE: Refurbishing Unclean Samples for Robust Deep Learning, ICML 2019. Federated as in FedRN: the
 label history stays on the site, the warm-up counts rounds.
@@ -23,7 +23,7 @@ from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.small_loss import estimated_rate, kept_count, smallest
 from fedwinnow.options import option
-from fedwinnow.steps.site_labels import NOTHING, History, sample_losses, uncertainty
+from fedwinnow.steps.site_labels import NOTHING, History, sample_losses, uncertainty, upper_half_where_wrong
 from fedwinnow.steps.stages import after_warm_up
 
 
@@ -44,18 +44,18 @@ class Selfie(Method):
         0.2, "Share of every batch that is not clean.", symbol="τ", source="FedRN", at_least=0, at_most=1
     )
     rate_from: Literal["given", "estimated"] = option(
-        "given", "Forget the given share, or the share that each client's mixture of losses takes for wrong."
+        "given", "Forget the given share, or the share of wrong labels by each client's mixture of losses."
     )
     warm_up: int | None = option(None, "Rounds on all samples first; none: a fifth of all, as 100 of 500.", at_least=0)
-    half_full: Literal["wait", "zeros"] | None = option(
+    half_full: Literal["wait", "zeros"] = option(
         None,
-        "Refurbish when the history is full only, or take predictions that are missing for class 0.",
+        "Refurbish only when the history is full, or count missing predictions as class 0.",
         presets={"paper": "wait", "code": "zeros"},
     )
-    sticky: bool | None = option(
+    sticky: bool = option(
         None, "A label once refurbished stays until another takes its place.", presets={"paper": False, "code": True}
     )
-    second_pass: bool | None = option(
+    second_pass: bool = option(
         None, "Pass what is kept through the model once more.", presets={"paper": False, "code": True}
     )
 
@@ -65,7 +65,7 @@ class Selfie(Method):
     # --- the client's half -----------------------------------------------------------------------------------------
 
     def train_plainly(self, client: Client, got: Payload) -> Payload:
-        """The usual training; what the model says is written down."""
+        """The usual training; predictions go into the history."""
         history = self.predictions(client)
         client.model.load(got)
 
@@ -93,7 +93,7 @@ class Selfie(Method):
             clean[rows[smallest(losses, kept_count(len(rows), rate, up=True))]] = True
             self.refurbish(client, history, new, rows)
             history.add(rows, logits.argmax(1))
-            # The mean over clean and refurbished samples; a refurbished label goes before a clean one.
+            # The mean over clean and refurbished samples; a sample that is both has its refurbished label.
             target = torch.where(new[rows] != NOTHING, new[rows], y)
             kept = (clean[rows] | (new[rows] != NOTHING)).nonzero().flatten()
             if self.second_pass:
@@ -106,7 +106,7 @@ class Selfie(Method):
         return self.reply(client)
 
     def refurbish(self, client: Client, history: History, new: Tensor, rows: Tensor) -> None:
-        """New labels for those of these samples whose history is of one mind; the others lose theirs or keep it."""
+        """New labels for the samples with a consistent history; others lose their new label, or keep it if `sticky`."""
         zeros = self.half_full == "zeros"
         frequencies = history.frequencies(rows, client.classes, whole=zeros)  # P(y | x; q)
         sure = uncertainty(frequencies) <= self.uncertainty  # F(x; q)
@@ -119,17 +119,17 @@ class Selfie(Method):
         return History(client, "predictions", self.history, dtype=torch.int64)
 
     def refurbished(self, client: Client) -> Tensor:
-        """The label that a sample was given last, or NOTHING."""
+        """The last new label of each sample, or NOTHING."""
         none = torch.full((len(client),), NOTHING, dtype=torch.int64)
         client.state["labels"] = client.state.get("labels", none).to(client.given.device)
         return client.state["labels"]
 
     def verdict(self, client: Client, got: Payload) -> Verdict:
-        """Refurbished labels count for more than the losses, by which all others are judged."""
+        """By the losses; where a sample has a refurbished label, that label decides which half p_wrong is in."""
         verdict = super().verdict(client, got)
         if "labels" not in client.state:
             return verdict
         new = client.for_all(client.state["labels"], torch.full_like(client.given, NOTHING))
-        wrong = torch.where(new == client.given, verdict.p_wrong / 2, 0.5 + verdict.p_wrong / 2)
+        wrong = upper_half_where_wrong(verdict.p_wrong, new != client.given)
         known = new != NOTHING
         return Verdict(torch.where(known, wrong, verdict.p_wrong), torch.where(known, new, verdict.suggested))

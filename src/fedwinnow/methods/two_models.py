@@ -1,4 +1,4 @@
-"""Methods with two global models that teach each other: both are sent, trained and averaged, each by itself."""
+"""The base of methods with two global models that teach each other; both are sent, trained and averaged."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.options import option
 
-SECOND = "second."  # before the keys of the second model, wherever both travel together
+SECOND = "second."  # prefix of the second model's keys
 
 
 @dataclass(frozen=True)
 class TwoModels(Method):
-    """Base of methods with two models; the second is another draw of initial weights."""
+    """Base of methods with two models; the second starts from other random weights."""
 
     exposes: ClassVar[dict[str, Exposure]] = {
         **Method.exposes,
@@ -51,7 +51,7 @@ class TwoModels(Method):
     # --- the client's half -----------------------------------------------------------------------------------------
 
     def load_both(self, client: Client, got: Payload) -> tuple[FlatModel, FlatModel]:
-        """Both models as they were sent, ready to be trained."""
+        """Load both received models."""
         assert client.spare is not None
         second = client.spare()
         second.own_statistics = client.state.get(f"{SECOND}batch_norm")
@@ -60,7 +60,7 @@ class TwoModels(Method):
         return client.model, second
 
     def reply_both(self, client: Client, second: FlatModel) -> Payload:
-        """Both trained models; running statistics that stay on the site are kept for each."""
+        """Both trained models; running statistics that stay on the site are kept for the second one, too."""
         if client.training.batch_norm == "local" and len(second.statistics):
             client.state[f"{SECOND}batch_norm"] = second.statistics.clone()
         return self.reply(client) | second.payload(SECOND)
@@ -69,6 +69,6 @@ class TwoModels(Method):
         return self.logits_of(client, *self.load_both(client, got))
 
     def logits_of(self, client: Client, first: FlatModel, second: FlatModel) -> Tensor:
-        """What is answered about all samples of the site."""
+        """The joined logits of the models for all samples of the site."""
         models = (first,) if self.answer == "first" else (first, second)
         return self.joined([client.predict(model=model) for model in models])

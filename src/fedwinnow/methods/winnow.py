@@ -1,4 +1,4 @@
-"""Winnow: this project's own method. Every site keeps, of every class, the share that looks right; nobody pools data.
+"""Winnow, this project's own method: every site trains on the share of each class that looks right; data stays apart.
 
 | symbol | field | | symbol | field |
 |---|---|---|---|---|
@@ -7,11 +7,11 @@
 | τ | adjust | | ρ | clean_rate |
 | β | steady | | α (MixUp) | mixup |
 
-What the global model says of a sample, given the site's own mix of classes, is averaged over the site's visits. Which
-class is mistaken for which (F) is fitted over all sites by EM: sites send expected counts, the server adds them up. How
-many labels of a class are wrong (r) says how many a site trains on: those that are least likely wrong. r itself is not
-sent, but the counts tell it: their columns sum to the expected number of wrong labels of each class. A site that seems
-clean uses all it has. Clear cases among the others can get a new label.
+The global model's prediction for a sample, adjusted to the site's class frequencies, is averaged over the site's
+visits. Which class is mistaken for which (F) is fitted over all sites by EM: sites send expected counts, the server
+adds them up. The share of wrong labels in a class (r) sets how many of its samples a site trains on: those least likely
+wrong. r itself is not sent, but the counts reveal it: their columns sum to the expected number of wrong labels of each
+class. A site that seems clean uses all its samples. Clear cases among the samples left out can get a new label.
 
 The file follows its page, docs/methods/winnow.md: what a model says at a site, how a label becomes wrong, federated EM,
 class quota, clean sites, training, data flow. The formulas are below the class, in the same order.
@@ -34,24 +34,24 @@ from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.options import option
 from fedwinnow.steps.mixmatch import sharpened
 from fedwinnow.steps.site_labels import NOTHING
-from fedwinnow.steps.stages import after_warm_up, noted
+from fedwinnow.steps.stages import after_warm_up, watch_replies
 
-EVEN = 0.5  # a site's rate before it knows anything; also the samples that are added to each class of its mix
-RATE_STEPS = 5  # of a site's own rates after its probabilities have changed
-OWN_STEPS = 30  # of EM where every site is by itself
-TOLD = "told."  # what the counts come from, where a site has classes of too few samples to tell anything about them
-LEAST = 1e-12  # a probability that was rounded to 0
-DOUBT = 1.0  # of each confusion, so many are taken for seen before the first
-SMALLEST_RATE = 1e-4  # a site is never quite sure that it has no wrong label, or no right one
-HARDLY_ANY = 1e-9  # samples: what is divided by where a class or a component has none
+EVEN = 0.5  # a site's rate at first; also the samples that are added to each class of its mix
+RATE_STEPS = 5  # EM steps of a site's rates after its probabilities have changed
+OWN_STEPS = 30  # EM steps with fit=own
+TOLD = "told."  # prefix: the state for counts without classes that have fewer samples than the least count
+LEAST = 1e-12  # stands for a probability that was rounded to 0
+DOUBT = 1.0  # a prior count, added to the count of each confusion
+SMALLEST_RATE = 1e-4  # rates stay this far from 0 and 1
+HARDLY_ANY = 1e-9  # samples: the divisor for a class or a component without samples
 
 
 @dataclass(frozen=True)
 class Winnow(Method):
-    """Per class, the share of samples that looks right by a model of errors fitted over all sites from counts.
+    """Trains on the share of each class that looks right, by a model of label errors fitted over all sites from counts.
 
-    The columns of `statistics` sum to the site's expected number of wrong labels of each class, which the server learns
-    so; of a class with one sample the column is that sample's own answer. --least-count leaves small classes out.
+    The server learns the site's expected number of wrong labels of each class: the columns of `statistics` sum to it.
+    For a class with one sample the column is about that sample. --least-count leaves small classes out.
     """
 
     name: ClassVar[str] = "winnow"
@@ -108,12 +108,12 @@ class Winnow(Method):
     # --- what a model says at a site ---------------------------------------------------------------------------------
 
     def look(self, client: Client, got: Payload) -> Tensor:
-        """p(class | sample, site): the model's answer under the site's own mix of classes."""
+        """p(class | sample, site): the model's prediction adjusted to the site's class frequencies."""
         client.model.load(got)
         return (client.predict().cpu().double() + self.log_mix(client)).softmax(1)
 
     def log_mix(self, client: Client) -> Tensor:
-        """The log of the site's class frequencies; half a sample is added to each."""
+        """The log of the site's class frequencies, with half a sample added to each class."""
         if self.prior == "none":
             return torch.zeros(client.classes, dtype=torch.float64)
         given = client.class_counts.cpu()
@@ -122,7 +122,7 @@ class Winnow(Method):
         return (frequencies / frequencies.sum()).log()
 
     def observe(self, client: Client, got: Payload) -> tuple[Tensor, Tensor]:
-        """What the global model says now, and the mean over all visits, which the site remembers."""
+        """The global model's probabilities now, and their mean over all visits, which the site keeps."""
         now = self.look(client, got)
         mean = self.over_visits(client, now)
         client.state["mean"] = mean.float()
@@ -139,7 +139,7 @@ class Winnow(Method):
     # --- how a label becomes wrong -----------------------------------------------------------------------------------
 
     def opinion(self, client: Client, probabilities: Tensor, got: Payload) -> tuple[Tensor, Tensor]:
-        """The probability that each label is wrong, and the rate of every class, by these probabilities."""
+        """From these probabilities: the probability that each label is wrong, and the rate of every class."""
         given, shared = client.given.cpu(), self.filter_of(got)
         evidence = sharpened(probabilities, 1 / self.sharpen)
         for _ in range(OWN_STEPS if self.fit == "own" else 0):
@@ -150,29 +150,29 @@ class Winnow(Method):
         return posterior(log_ratio, given, rates), rates
 
     def verdict(self, client: Client, got: Payload) -> Verdict:
-        """The filter's own opinion; the suggestion is what the visits and the answering model say together."""
+        """By the filter; the suggestion comes from the mean over the visits and the answering model."""
         mean = self.over_visits(client, self.look(client, got))
         return Verdict(self.opinion(client, mean, got)[0], mean.argmax(1))
 
     # --- federated EM: at the server, and at a site ------------------------------------------------------------------
 
     def fit_filter(self, server: Server) -> Generator[Exchange, Replies, None]:
-        """EM over every site that has been visited, as far as they answer: the sum of their counts is used."""
+        """Steps of EM over the sites visited so far; uses the sum of the counts of those that reply."""
         seen = [client for client in server.available if server.state["seen"][client]]
         for _ in range(self.em_steps if seen else 0):
             replies = yield Exchange("expect", seen, lambda client: {"filter": server.state["filter"]}, optional=True)
             told = [reply["statistics"] for _, reply in replies]
-            if told:  # else nobody could be reached now: the filter stays, and the round goes on
+            if told:  # otherwise no site replied: the filter stays the same, and the round goes on
                 server.state["filter"] = self.filter_of(server.state).maximised(torch.stack(told).sum(0)).flat
 
     def filter_of(self, holder: Payload) -> Confusions | SharedMixture:
-        """The filter as it travels and as the server keeps it."""
+        """The filter from the tensor that is sent and that the server keeps."""
         if self.filter == "flips":
             return Confusions(holder["filter"])
         return SharedMixture(holder["filter"], relative=self.filter == "relative")
 
     def expect(self, client: Client, got: Payload) -> Payload:
-        """One step of EM over all sites: the counts of this one."""
+        """The counts of this site for one step of EM over all sites."""
         told = self.told(client)
         evidence = sharpened(told.state["mean"].double(), 1 / self.sharpen)
         statistics = self.e_step(told, evidence, self.filter_of(got))
@@ -180,7 +180,7 @@ class Winnow(Method):
         return {"statistics": statistics}
 
     def e_step(self, client: Client, evidence: Tensor, shared: Confusions | SharedMixture) -> Tensor:
-        """The site's counts; its own rates make their M step here."""
+        """The site's counts; also updates the site's own rates (their M step)."""
         given = client.given.cpu()
         p_wrong = posterior(shared.log_ratio(evidence, given), given, self.rates(client))
         client.state["rates"] = rates_by_class(p_wrong, given, client.classes, self.shrinkage)
@@ -193,20 +193,20 @@ class Winnow(Method):
     # --- counts that do not depend on small classes ------------------------------------------------------------------
 
     def told(self, client: Client) -> Client:
-        """The site without samples of classes that it has too few of, and what it remembers of itself as such a one."""
+        """The site without samples of small classes, with the state that it keeps for this purpose."""
         told = client.told()
         if told is not client:
             told.state |= {key.removeprefix(TOLD): value for key, value in client.state.items() if key.startswith(TOLD)}
         return told
 
     def keep_told(self, client: Client, told: Client) -> None:
-        """Remember it for the next exchange."""
+        """Keep the state of `told` for the next exchange."""
         if told is not client:
             client.state |= {TOLD + key: value for key, value in told.state.items()}
             client.forward_samples += told.forward_samples
 
     def observe_told(self, client: Client, got: Payload, *, rates: bool) -> None:
-        """At a visit: where counts must not depend on all samples, those they may depend on are looked at apart."""
+        """At a visit: if the site has small classes, observe it without them, so that counts do not depend on them."""
         told = self.told(client)
         if told is client or self.fit == "own":
             return
@@ -218,7 +218,7 @@ class Winnow(Method):
     # --- class quota, and clean sites --------------------------------------------------------------------------------
 
     def selected(self, client: Client, p_wrong: Tensor) -> Tensor:
-        """Which labels are trusted: all of a site that seems clean, and never none at all."""
+        """Which labels are trusted: all of a site that seems clean, and always at least one."""
         if float(p_wrong.mean()) < self.clean_rate:
             return torch.ones_like(p_wrong, dtype=torch.bool)
         if self.select == "threshold":
@@ -229,7 +229,7 @@ class Winnow(Method):
     # --- training ----------------------------------------------------------------------------------------------------
 
     def train_plainly(self, client: Client, got: Payload) -> Payload:
-        """Warm-up: all labels as given; what the model thinks of them is remembered."""
+        """Warm-up: train on all given labels, and keep the model's probabilities."""
         self.observe(client, got)
         self.observe_told(client, got, rates=False)
         return self.learn(client, got, torch.ones(len(client), dtype=torch.bool), client.given.cpu())
@@ -245,7 +245,7 @@ class Winnow(Method):
         return self.learn(client, got, kept | sure, torch.where(sure, guess, client.given.cpu()))
 
     def learn(self, client: Client, got: Payload, used: Tensor, labels: Tensor) -> Payload:
-        """Train on these samples, with their class mix in the logits, so that the model need not learn it."""
+        """Train on these samples, with their class mix added to the logits, so that the model does not learn it."""
         rows = used.nonzero().flatten()
         client.enough(len(rows))
         client.state["trained_on"] = torch.bincount(labels[rows], minlength=client.classes)
@@ -273,7 +273,7 @@ class Winnow(Method):
         if stage == "winnow" and self.fit == "shared":
             yield from self.fit_filter(server)
         replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
-        passing, news = noted(replies)
+        passing, news = watch_replies(replies)
         self.merge(server, passing)
         server.state["seen"][torch.tensor(list(news))] = True
 
@@ -294,30 +294,30 @@ class Confusions:
     """F: rows are true classes, columns given ones; a row sums to 1, its diagonal is 0.
 
     A wrong label of a sample of class t is c with probability F[t, c], the same at every site; how many labels are
-    wrong differs from site to site. F is fitted by EM without bringing samples or answers together: the E step happens
-    at the sites, which send expected counts; the server adds them up and makes the M step. That is EM on pooled
-    answers, step by step. The M step needs only the sum of all sites' counts, but the server gets those of every site;
-    their columns sum to the site's expected number of wrong labels of each class.
+    wrong differs from site to site. F is fitted by EM without pooling samples or predictions: the sites make the E step
+    and send expected counts; the server adds them up and makes the M step. Every step equals that of EM on pooled
+    predictions. The M step needs only the sum of all sites' counts, but the server gets those of every site; their
+    columns sum to the site's expected number of wrong labels of each class.
     """
 
     flat: Tensor
 
     @classmethod
     def start(cls, classes: int) -> Confusions:
-        """Any other class is as likely."""
+        """All other classes are equally likely."""
         return cls(torch.ones(classes, classes, dtype=torch.float64)).maximised(torch.zeros(classes, classes))
 
     def log_ratio(self, probabilities: Tensor, given: Tensor) -> Tensor:
-        """log p(given | wrong) / p(given | right), by what a model says of the sample's class."""
+        """log p(given | wrong) / p(given | right), from a model's probabilities of the sample's class."""
         right = probabilities.gather(1, given[:, None])[:, 0]
         return self.others(probabilities, given).sum(1).clamp(min=LEAST).log() - right.clamp(min=LEAST).log()
 
     def others(self, probabilities: Tensor, given: Tensor) -> Tensor:
-        """p(t) F[t, given] of every sample and class: how a wrong label could have come about."""
+        """p(t) F[t, given] of every sample and class: the ways in which the label can be wrong."""
         return probabilities * self.flat[:, given].T
 
     def statistics(self, probabilities: Tensor, given: Tensor, p_wrong: Tensor) -> Tensor:
-        """Expected counts: of how many samples of class t the label is wrong and c."""
+        """Expected counts: how many samples of class t have the wrong label c."""
         ways = self.others(probabilities, given)
         ways = ways / ways.sum(1, keepdim=True).clamp(min=LEAST) * p_wrong[:, None]
         return torch.zeros_like(self.flat).index_add_(1, given, ways.T)
@@ -329,13 +329,13 @@ class Confusions:
         return Confusions(off / off.sum(1, keepdim=True).clamp(min=LEAST))
 
 
-# --- formulas: a site's own share of wrong labels, class by class, and what it leaves of each class ------------------
+# --- formulas: a site's share of wrong labels in each class, and which samples of each class it keeps ----------------
 
 
 def rates_by_class(p_wrong: Tensor, labels: Tensor, classes: int, shrinkage: float) -> Tensor:
-    """The M step: the share of wrong labels of every given class, drawn towards that of the whole site.
+    """The M step: the share of wrong labels of every given class, shrunk towards that of the whole site.
 
-    `shrinkage` counts as so many further samples of the class at the site's own rate.
+    `shrinkage` is the number of samples at the site's overall rate that are added to each class.
     """
     held = torch.zeros(classes, dtype=torch.float64).index_add_(0, labels, p_wrong.double())
     counts = torch.bincount(labels, minlength=classes)
@@ -345,7 +345,7 @@ def rates_by_class(p_wrong: Tensor, labels: Tensor, classes: int, shrinkage: flo
 
 
 def within_quota(p_wrong: Tensor, labels: Tensor, rates: Tensor) -> Tensor:
-    """Of each class with n samples, the (1 - rate) n that are least likely wrong, rounded; of equals the first."""
+    """The (1 - rate) n samples of each class that are least likely wrong, rounded; of equal ones the first."""
     counts = torch.bincount(labels, minlength=len(rates))
     quota = ((1 - rates) * counts + 0.5).floor().long()
     order = p_wrong.argsort(stable=True)
@@ -366,10 +366,10 @@ SMALLEST_VARIANCE = 1e-4  # of scores between 0 and 1
 class SharedMixture:
     """Three numbers: the mean score of right labels, that of wrong ones, and one variance for both.
 
-    A score lies between 0, where the given label is what the model would say, and 1. Sites send the sufficient
-    statistics of their E step, six numbers; the server adds them up and makes the M step. That is EM on the pooled
-    scores, step by step. One of the six is the site's expected number of wrong labels. Both components have one
-    variance, so the log-odds of "wrong" rise with the score.
+    A score is between 0, if the given label is the model's prediction, and 1. Sites send the sufficient statistics of
+    their E step, six numbers; the server adds them up and makes the M step. Every step equals that of EM on the pooled
+    scores. One of the six is the site's expected number of wrong labels. Both components have the same variance, so
+    the log-odds of "wrong" rise with the score.
     """
 
     flat: Tensor
@@ -377,11 +377,11 @@ class SharedMixture:
 
     @classmethod
     def start(cls, *, relative: bool = True) -> SharedMixture:
-        """Right labels below, wrong ones above."""
+        """The start of EM: right labels have low scores, wrong ones high scores."""
         return cls(torch.tensor(START, dtype=torch.float64), relative)
 
     def scores(self, probabilities: Tensor, given: Tensor) -> Tensor:
-        """How far the given label is from what the model would say."""
+        """How far the given label is from the model's prediction."""
         best = probabilities.max(1).values if self.relative else 1.0
         return 1 - probabilities.gather(1, given[:, None])[:, 0] / best
 
@@ -391,7 +391,7 @@ class SharedMixture:
         return (high - low) / variance * (self.scores(probabilities, given) - (low + high) / 2)
 
     def statistics(self, probabilities: Tensor, given: Tensor, p_wrong: Tensor) -> Tensor:
-        """What the low and the high component hold of the samples, of their scores and of their squares."""
+        """The sums of samples, scores and squared scores in the low and the high component."""
         scores = self.scores(probabilities, given)
         return torch.stack([1 - p_wrong, p_wrong]) @ torch.stack([torch.ones_like(scores), scores, scores.square()], 1)
 
@@ -400,6 +400,6 @@ class SharedMixture:
         held, sums, squares = statistics.unbind(1)
         before = self.flat[:2]
         means = torch.where(held > HARDLY_ANY, sums / held.clamp(min=HARDLY_ANY), before)
-        means = means if bool(means[0] < means[1]) else before  # wrong labels never have the lower scores
+        means = means if bool(means[0] < means[1]) else before  # wrong labels must have the higher scores
         spread = (squares - 2 * means * sums + means.square() * held).sum() / held.sum().clamp(min=HARDLY_ANY)
         return replace(self, flat=torch.cat([means, spread.clamp(min=SMALLEST_VARIANCE).reshape(1)]))

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow import catalogue
+from fedwinnow.all_settings import SceneSettings, SiteSettings
 from fedwinnow.data.archives import read_npz
 from fedwinnow.data.dataset import Dataset, Features
 from fedwinnow.data.labels import warn_of_look_alikes
@@ -94,13 +95,13 @@ class Scene:
     @classmethod
     def make(
         cls,
-        data: str | Path | dict[str, Any] | Dataset | Source = "digits",
+        data: str | Path | dict[str, Any] | Dataset | Source = SceneSettings.data,
         *,
-        clients: int = 20,
-        partition: str | dict[str, Any] | Part = "iid",
-        noise: str | dict[str, Any] | Part | None = None,
-        seed: int = 0,
-        test: float = 0.2,
+        clients: int = SceneSettings.clients,
+        partition: str | dict[str, Any] | Part = SceneSettings.partition,
+        noise: str | dict[str, Any] | Part | None = SceneSettings.noise,
+        seed: int = SiteSettings.seed,
+        test: float = SceneSettings.test,
     ) -> Scene:
         """Make a scene; everything in it follows from these arguments.
 

@@ -1,4 +1,4 @@
-"""What a client's model is worth to a server that has samples with right labels."""
+"""How much a client's model is worth, measured by a server that has samples with right labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.two_gaussians import exact
 
 Worth = Literal["accuracy", "loss"]
-WORST = 1e6  # stands for the loss of a model that is no longer made of numbers
+WORST = 1e6  # the loss of a model that predicts NaN or infinity
 
 
 def worth(bench: ServerSamples, weights: Payload, measure: Worth) -> float:
@@ -31,7 +31,7 @@ def worth(bench: ServerSamples, weights: Payload, measure: Worth) -> float:
 
 
 def loss_drops(bench: ServerSamples, before: Payload, models: Sequence[Payload]) -> Tensor:
-    """By how much each client's training lowered the loss on the trusted samples."""
+    """How much each client's training lowered the loss on the trusted samples."""
     start = worth(bench, before, "loss")
     return torch.tensor([worth(bench, model, "loss") - start for model in models], dtype=torch.float64)
 
@@ -48,8 +48,8 @@ def shapley_values(
 ) -> Tensor:
     """What each model adds to the plain mean of those before it, averaged over random orders.
 
-    A group that comes up again is not scored again. With `truncate`, an order ends once its group is worth as much as
-    all together, up to this difference: the rest of it adds nothing.
+    Each group is scored once. With `truncate`, an order ends as soon as its group is worth as much as all models
+    together, up to this difference: the remaining models count as adding nothing.
     """
     known = {frozenset[int](): worth(bench, before, measure)}
 
@@ -76,9 +76,10 @@ def shapley_values(
 def learned_shares(
     bench: ServerSamples, models: Sequence[Tensor], sizes: Sequence[float], *, steps: int, rate: float
 ) -> Tensor:
-    """The shares under which the mixed model does best on the trusted samples: Adam on the logits of a softmax.
+    """The shares with which the weighted mean of the models has the lowest loss on the trusted samples.
 
-    They start at the clients' shares of all samples. The slope of a share is that of the loss along the client's model.
+    Adam learns the logits of a softmax, which start at the clients' shares of all samples. The gradient by a share is
+    the product of the loss's gradient and the client's model.
     """
     start = torch.tensor(sizes, dtype=torch.float64)
     logits = (start / start.sum()).log()
@@ -87,7 +88,7 @@ def learned_shares(
     def mix(model: FlatModel) -> None:
         model.load({"weights": weighted_mean(models, logits.softmax(0).tolist()), "counters": model.counters})
 
-    def around(_: Step, model: FlatModel) -> Step:
+    def wrap(_: Step, model: FlatModel) -> Step:
         def step() -> None:
             shares, slope = logits.softmax(0), torch.nan_to_num(model.gradient).cpu()
             along = torch.stack([slope @ one[: model.trainable] for one in models]).double()
@@ -99,5 +100,5 @@ def learned_shares(
 
     mix(bench.model)
     rows = torch.randint(len(bench), (steps * bench.training.batch_size,), generator=bench.generator)
-    bench.fit(lambda _, x, y: cross_entropy(bench.model.module(x), y), rows=rows, epochs=1, around=around)
+    bench.fit(lambda _, x, y: cross_entropy(bench.model.module(x), y), rows=rows, epochs=1, wrap_step=wrap)
     return logits.softmax(0)

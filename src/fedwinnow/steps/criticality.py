@@ -1,4 +1,4 @@
-"""Which parameters matter: criticality is |gradient times weight|.
+"""Which parameters of a model matter: the criticality of one is |gradient times weight|.
 
 Xia et al., Robust Early-Learning: Hindering the Memorization of Noisy Labels, ICLR 2021; federated by FedES.
 """
@@ -10,12 +10,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedwinnow.federation.client import Around, Step
+from fedwinnow.federation.client import Step, StepWrapper
 from fedwinnow.mathematics.flat_model import FlatModel
 
 
 def chosen_parameters(model: FlatModel, *, weights_only: bool) -> Tensor:
-    """Which trainable parameters are looked at: all, or only those of linear and convolutional layers."""
+    """A mask of the trainable parameters that are compared: all, or the weights of linear and convolutional layers."""
     chosen = torch.full((model.trainable,), not weights_only, device=model.device)
     for slot in model.slots:
         if weights_only and slot.stop <= model.trainable and len(slot.shape) in (2, 4):
@@ -27,7 +27,7 @@ def chosen_parameters(model: FlatModel, *, weights_only: bool) -> Tensor:
 
 
 def most_critical(criticality: Tensor, share: float) -> Tensor:
-    """Which parameters are at least as critical as the last of the given share; ties are all in."""
+    """A mask of the given share of parameters with the largest criticality; all that tie with the last are in."""
     count = int(share * len(criticality) + 1e-6)
     if count == 0:
         return torch.zeros_like(criticality, dtype=torch.bool)
@@ -35,14 +35,14 @@ def most_critical(criticality: Tensor, share: float) -> Tensor:
 
 
 def masked_factor(mask: Tensor, share: float, chosen: Tensor) -> Tensor:
-    """What each step is multiplied by: the share where the mask is, 0 elsewhere, 1 for parameters not looked at."""
+    """The factor of each step: `share` in the mask, 0 outside, 1 for parameters that are not compared."""
     factor = torch.ones(len(chosen), device=chosen.device)
     factor[chosen] = share * mask.to(factor)
     return factor
 
 
 def critical_factor(model: FlatModel, gradient: Tensor, share: float, chosen: Tensor) -> Tensor:
-    """The same with the mask of the `share` most critical parameters: |gradient times weight|."""
+    """The factor of each step with the most critical `share` of the parameters as the mask."""
     product = gradient * model.weights[: model.trainable]
     return masked_factor(most_critical(product.abs()[chosen], share), share, chosen)
 
@@ -50,14 +50,14 @@ def critical_factor(model: FlatModel, gradient: Tensor, share: float, chosen: Te
 # --- steps ----------------------------------------------------------------------------------------------------------
 
 
-def scaled_steps(factor: Callable[[FlatModel], Tensor], *, gradient: bool) -> Around:
-    """Steps that are multiplied by a factor per parameter.
+def scaled_steps(factor: Callable[[FlatModel], Tensor], *, gradient: bool) -> StepWrapper:
+    """Multiply steps by a factor per parameter.
 
-    What is multiplied is the whole update, so that a parameter with the factor 0 stands still; or the gradient, so that
-    momentum and weight decay still move it.
+    Either the whole update is multiplied, so that a parameter with the factor 0 stands still; or, with `gradient`, the
+    gradient only, so that momentum and weight decay still move it.
     """
 
-    def around(step: Step, model: FlatModel) -> Step:
+    def wrap(step: Step, model: FlatModel) -> Step:
         weights = model.weights[: model.trainable]
 
         def scaled_gradient() -> None:
@@ -72,4 +72,4 @@ def scaled_steps(factor: Callable[[FlatModel], Tensor], *, gradient: bool) -> Ar
 
         return scaled_gradient if gradient else scaled_update
 
-    return around
+    return wrap

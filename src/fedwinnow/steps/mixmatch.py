@@ -26,7 +26,7 @@ def sharpened(probabilities: Tensor, temperature: float) -> Tensor:
 
 
 def mixed(inputs: Tensor, targets: Tensor, alpha: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Every sample with any other, by one share from Beta(alpha, alpha) of which the larger part is its own."""
+    """Mix every sample with a random other one; the share, from Beta(alpha, alpha), is at least one half for itself."""
     share = beta_draw(alpha, generator)
     share = max(share, 1 - share)
     partner = torch.randperm(len(inputs), generator=generator).to(inputs.device)
@@ -34,7 +34,7 @@ def mixed(inputs: Tensor, targets: Tensor, alpha: float, generator: torch.Genera
 
 
 def endless(rows: Tensor, generator: torch.Generator) -> Callable[[int], Tensor]:
-    """A function that gives the next so many of these rows, in a new random order each time all were given."""
+    """A function that returns the next `count` of these rows, in a new random order after the last row."""
     waiting = rows[:0]
 
     def following(count: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Terms of a loss that look at predictions alone: how sure they are, and how often each class comes up."""
+"""Terms of a loss that need no labels: how sure predictions are, and how often each class is predicted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from fedwinnow.federation.client import Client
 
 Prior = Literal["uniform", "local"]
-SMALLEST = 1e-8  # a class that is never predicted has no logarithm
+SMALLEST = 1e-8  # avoids the logarithm of 0 for a class that is never predicted
 
 
 def entropy(logits: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ def distance_to_prior(logits: Tensor, prior: Tensor) -> Tensor:
 
 
 def expected_classes(client: Client, prior: Prior) -> Tensor:
-    """How often each class should be predicted: equally often, or as often as the site's given labels have it."""
+    """How often each class should be predicted: equally often, or as often as it is among the given labels."""
     if prior == "local":
         return client.class_counts / len(client)
     return torch.full((client.classes,), 1.0 / client.classes, device=client.given.device)

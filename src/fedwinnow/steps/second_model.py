@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedwinnow.all_settings import Views
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.training_settings import Views
 from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.models.features import logits_and_features
 
 
 def second_model(client: Client, weights: Tensor) -> FlatModel:
-    """Another model with these weights and running statistics."""
+    """A further model with these weights and running statistics."""
     assert client.spare is not None
     model = client.spare()
     with torch.no_grad():
@@ -21,7 +21,7 @@ def second_model(client: Client, weights: Tensor) -> FlatModel:
 
 
 def answers(client: Client, source: Tensor | FlatModel, rows: Tensor, view: Views) -> tuple[Tensor, ...]:
-    """What was computed for all samples before training, or logits and features of a model on a new view."""
+    """The rows of what was computed before training, or a model's logits and features on a new view of these rows."""
     if isinstance(source, Tensor):
         return (source[rows],)
     client.forward_samples += len(rows)

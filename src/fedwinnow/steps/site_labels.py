@@ -1,4 +1,4 @@
-"""What several methods do with a site's samples and labels: losses, relabelling, what is remembered of each sample."""
+"""What several methods do with a site's samples and labels: losses, relabelling, a history of each sample."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fedwinnow.federation.client import Client
 LossKind = Literal["cross_entropy", "double_softmax"]
 
 
-def sample_losses(logits: Tensor, labels: Tensor, kind: LossKind | None = None) -> Tensor:
-    """Cross-entropy per sample; `double_softmax` repeats released codes that took the softmax twice.
+def sample_losses(logits: Tensor, labels: Tensor, kind: LossKind = "cross_entropy") -> Tensor:
+    """Cross-entropy per sample; `double_softmax` does as some released codes, which take the softmax twice.
 
-    The double softmax is -p_y + log sum exp p_c: bounded, in a band of width 1.
+    The double softmax is -p_y + log sum exp p_c, which is bounded in a band of width 1.
     """
     scores = logits.softmax(1) if kind == "double_softmax" else logits
     return functional.cross_entropy(scores, labels, reduction="none")
 
 
 def mean_over_visits(client: Client, losses: Tensor) -> Tensor:
-    """The running mean of each sample's loss, with these as those of another visit; the site keeps it."""
+    """Add the losses of this visit to the running mean of each sample, which the site keeps, and return the mean."""
     visits = client.state.get("visits", torch.zeros(1)) + 1
     before = client.state.get("mean_loss", torch.zeros_like(losses))
     client.state["visits"] = visits
@@ -36,7 +36,7 @@ NOTHING = -1  # the label of a sample that has none
 
 
 def confident_labels(logits: Tensor, labels: Tensor, threshold: float, among: Tensor) -> Tensor:
-    """Labels with those of `among` replaced by the prediction, wherever its probability exceeds the threshold."""
+    """The labels; those in `among` are replaced by the prediction where its probability exceeds the threshold."""
     probability, predicted = logits.softmax(1).max(1)
     return torch.where(among & (probability > threshold), predicted, labels)
 
@@ -48,11 +48,11 @@ def sure_guesses(logits: Tensor, threshold: float) -> Tensor:
 
 
 def current_labels(client: Client) -> Tensor:
-    """The labels that a site believes in: as corrected so far, at first as given."""
+    """The site's labels as corrected so far; at first as given."""
     return client.state.get("labels", client.given.cpu()).to(client.given.device)
 
 
-def leaning(p_wrong: Tensor, wrong: Tensor) -> Tensor:
+def upper_half_where_wrong(p_wrong: Tensor, wrong: Tensor) -> Tensor:
     """Probabilities moved to the upper half where a method calls a label wrong, to the lower half elsewhere."""
     return torch.where(wrong, 0.5 + p_wrong / 2, p_wrong / 2)
 
@@ -67,7 +67,7 @@ def largest(values: Tensor, count: int) -> Tensor:
 class History:
     """The last `length` records of every sample; the site's memory holds them between rounds.
 
-    A place that is still empty holds 0. `whole` in what follows counts such places as records, as released codes do.
+    An empty place holds 0. With `whole`, empty places count as records, as in some released codes.
     """
 
     def __init__(self, client: Client, name: str, length: int, *width: int, dtype: torch.dtype = torch.float32) -> None:
@@ -109,6 +109,6 @@ class History:
 
 
 def uncertainty(frequencies: Tensor) -> Tensor:
-    """The entropy of each row over that of a uniform one: 0 is always the same class, 1 any class equally often."""
+    """The entropy of each row, from 0 (always the same class) to 1 (every class equally often)."""
     total: Tensor = torch.special.entr(frequencies).sum(1)
     return total / math.log(frequencies.shape[1])

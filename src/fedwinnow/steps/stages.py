@@ -1,4 +1,4 @@
-"""Stages as the server's half of several methods makes them: warm-up, passes over all clients, watched replies."""
+"""What the server's half of several methods shares: warm-up, passes over all clients, watched replies."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ PASSES_SHARE = 0.05  # of all client trainings; FedCorr and FedDiv on CIFAR-10: 
 
 
 def warm_up_rounds(rounds: int, given: float | None) -> int:
-    """The given number of rounds; below 1 it is a share of all, and without it the papers' share is taken."""
+    """The length of a warm-up: the given number of rounds or, below 1, share of all rounds; None: the papers' share."""
     share = WARM_UP_SHARE if given is None else given
     return round(rounds * share) if share < 1 else round(share)
 
 
 def first_rounds(rounds: int, given: int | None) -> int:
-    """The given number, or a tenth of all; a short run needs ten rounds, too (or half of all), to learn something."""
+    """The given number; None: a tenth of all rounds, but at least ten (half of a run that is shorter than twenty)."""
     return max(round(rounds / 10), min(10, rounds // 2)) if given is None else given
 
 
@@ -29,25 +29,25 @@ def after_warm_up(server: Server, given: float | None, stage: str) -> tuple[str,
 
 
 def rounds_of_passes(server: Server, passes: int | None, *, share: float = PASSES_SHARE, least: int = 2) -> int:
-    """How many rounds so many passes take; none: a share of all rounds, but at least two passes."""
+    """How many rounds these passes take; None: a share of all rounds, but at least `least` passes."""
     if passes is None:
         passes = max(least, round(server.rounds * share / server.rounds_per_pass))
     return min(passes * server.rounds_per_pass, server.rounds)
 
 
 def steps_of_turn(server: Server, index: int, group: int) -> Iterator[list[int]]:
-    """The clients of the index-th round of such a stage, `group` at a time: each step starts from the one before."""
+    """The clients of the index-th round of such a stage, `group` at a time; each group starts from the one before."""
     members = server.turn(index)
     for place in range(0, len(members), group):
         yield members[place : place + group]
 
 
-def noted(
+def watch_replies(
     replies: Iterator[tuple[int, Payload]], *keys: str, maybe: tuple[str, ...] = ()
 ) -> tuple[Iterator[tuple[int, Payload]], dict[int, Payload]]:
-    """The replies, and what each client says under these keys: complete once the last reply has been taken.
+    """The replies, and a dictionary that collects what each client sends under `keys`, and `maybe` where it is there.
 
-    What is under `maybe` a client may leave out. Nothing may be sent on before: it would depend on who answers first.
+    Use the dictionary only after the last reply: before, its content depends on who answers first.
     """
     news: dict[int, Payload] = {}
 

@@ -14,7 +14,7 @@ from fedwinnow.experiment.identity import Identity, code_in, data_in, staleness,
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.trusted_and_public import amount
-from fedwinnow.methods.find import find_method
+from fedwinnow.federation.method import find_method
 from fedwinnow.scene.scene import Scene
 
 Seen = dict[tuple[Any, ...], tuple[tuple[Any, ...], Any]]  # by the numbers of objects: the objects, and what was found

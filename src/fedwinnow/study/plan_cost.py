@@ -7,9 +7,9 @@ import tomllib
 from typing import Any
 
 from fedwinnow import catalogue
+from fedwinnow.all_settings import Redo
 from fedwinnow.data.load import understood
 from fedwinnow.data.source import Source
-from fedwinnow.experiment.identity import Redo
 from fedwinnow.study.recipes import FOLDER
 from fedwinnow.study.sweep import to_play
 from fedwinnow.study.sweep_plan import Job, Plan

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any
 
 from fedwinnow.errors import UsageError
+from fedwinnow.experiment.run_settings import in_groups
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.setting import keywords_of, setting, settings_in
 from fedwinnow.study.statistics import Test
+from fedwinnow.study.sweep_settings import SweepSettings
 from fedwinnow.study.table import Table, Wanted, make_table
 from fedwinnow.study.table_figures import Score
 
 if TYPE_CHECKING:
-    from fedwinnow.experiment.settings import Settings
     from fedwinnow.study.sweep import Swept
     from fedwinnow.study.sweep_plan import Plan
 
@@ -44,23 +48,25 @@ def table(
     return make_table(places, Wanted(show, score, rows, columns, test, alpha, against))
 
 
-def sweep(
-    methods: Sequence[str | Mapping[str, Any]] = ("fedavg",),
-    *,
-    scenes: Sequence[Mapping[str, Any]] = (),
-    seeds: int | Sequence[int] = 3,
-    out: str | Path = "sweeps/sweep",
-    jobs: int = 1,
-    engine: str = "loky",
-    backend: str = "serial",
-    device: str | None = None,
-    redo: bool | Literal["all", "stale"] = False,
-    checkpoint_every: int = 1,
-    on_client_error: Literal["stop", "drop"] = "stop",
-    quorum: float = 0.5,
-    track: str | None = None,
-    **settings: Unpack[Settings],
-) -> Swept:
+@dataclass(frozen=True)
+class SweepKeywords(SweepSettings):
+    """The settings of a sweep as a program gives them."""
+
+    methods: Sequence[str | Mapping[str, Any]] = setting(
+        ("fedavg",), "The methods: a spec each, or a dictionary with settings of its own and a `name`."
+    )
+    _: KW_ONLY
+    scenes: Sequence[Mapping[str, Any]] = setting(
+        (), "The scenes: a dictionary of settings each (partition, noise, data ...)."
+    )
+    seeds: int | Sequence[int] = setting(3, "The seeds, or how many: 3 are the seeds 0, 1 and 2.")
+
+
+ALWAYS = ("resume",)  # a sweep continues what it finds
+
+
+@keywords_of(SweepKeywords, in_groups(SweepKeywords, ("method", "seed", *ALWAYS)), ALWAYS)
+def sweep(asked: SweepKeywords, given: Mapping[str, Any]) -> Swept:
     """Run every method on every scene with every seed; what is finished is skipped, what is broken resumed.
 
     The names and defaults are those of the command `fedwinnow sweep`:
@@ -68,42 +74,30 @@ def sweep(
         swept = fedwinnow.sweep(["fedavg", "feddiv"], scenes=[{"noise": "constant:rate=0.4"}], seeds=3, rounds=5)
         print(swept.failed, swept.table(show="last10,auroc"))
 
-    A method is a spec, or a dictionary with settings of its own and a `name`; a scene is a dictionary of settings
-    (partition, noise, data ...). `seeds` is a number (3: the seeds 0, 1 and 2) or the seeds themselves. `settings` hold
-    for all runs and are those of `fedwinnow.run`, which explains them. At one seed every method meets the same scene
-    and the same first weights. `jobs` runs go at a time, on this machine or where `engine` says. A failing run does
-    not stop the others: see `failed` of what is given back. A run that was made of other code or data than there is
-    now is in `stale`, and not in its table; redo="stale" plays those anew, redo=True all of them.
+    The settings of a run hold for all runs of the sweep; `fedwinnow.run` explains them. At one seed every method meets
+    the same scene and the same first weights. A failing run does not stop the others: see `failed` of what is given
+    back. A run that was made of other code or data than there is now is in `stale`, and not in its table; redo="stale"
+    plays those anew, redo=True all of them.
     """
-    from fedwinnow.experiment.identity import redo_of
-    from fedwinnow.experiment.play import Execution
-    from fedwinnow.federation.rounds import Faults
     from fedwinnow.study.engine import make_engine
     from fedwinnow.study.sweep import Work, run_plan
 
-    faults = Faults(on_client_error, quorum)
-    execution = Execution(backend, device, True, checkpoint_every, faults, redo=redo_of(redo))
-    plan = plan_of(methods, scenes, seeds, Path(out).absolute(), settings)
-    return run_plan(plan, make_engine(engine, jobs), Work(execution, track))
+    for one, several in (("method", "methods"), ("seed", "seeds")):
+        if one in given:
+            raise UsageError(f"{one}= was given to a sweep; allowed: {several}=, which takes several.")
+    work = Work(asked.execution(), asked.track)
+    settings = {name: value for name, value in given.items() if name in settings_in(Experiment)}
+    return run_plan(plan_of(asked, settings), make_engine(asked.engine, asked.jobs), work)
 
 
-def plan_of(
-    methods: Sequence[str | Mapping[str, Any]],
-    scenes: Sequence[Mapping[str, Any]],
-    seeds: int | Sequence[int],
-    out: Path,
-    settings: Settings,
-) -> Plan:
-    """The plan of a sweep; one method or one seed for all runs would be overruled by the lists without a word."""
+def plan_of(asked: SweepKeywords, settings: dict[str, Any]) -> Plan:
+    """The plan of a sweep, with settings that hold for all its runs."""
     from fedwinnow.study.sweep_plan import make_plan, variants
 
-    for one, several in (("method", "methods"), ("seed", "seeds")):
-        if one in settings:
-            raise UsageError(f"{one}= was given to a sweep; allowed: {several}=, which takes several.")
     return make_plan(
-        out,
-        variants(methods, "method", "method"),
-        variants(scenes or [{"name": "scene"}], "scene", "scene"),
-        range(seeds) if isinstance(seeds, int) else seeds,
-        dict(settings),
+        asked.sweep_folder(),
+        variants(asked.methods, "method", "method"),
+        variants(asked.scenes or [{"name": "scene"}], "scene", "scene"),
+        range(asked.seeds) if isinstance(asked.seeds, int) else asked.seeds,
+        settings,
     )

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from fedwinnow.all_settings import Redo
 from fedwinnow.errors import FedwinnowError, RunError, StaleError
-from fedwinnow.experiment.identity import Redo
 from fedwinnow.experiment.play import Execution, play
 from fedwinnow.experiment.trackers.tracker import make_trackers
 from fedwinnow.study.engine import Engine
@@ -68,7 +68,7 @@ class Work:
     """Plays one job; it travels to the process that does it."""
 
     execution: Execution
-    track: str | None = None
+    track: str | Sequence[str] | None = None
 
     def __call__(self, job: Job) -> tuple[str, float, float | None, str]:
         """Status, seconds, accuracy and message; an error is a result, not the end of the others."""
@@ -95,7 +95,7 @@ def run_plan(
     """Play everything that is left of a plan; `tell` hears of every run as it ends."""
     plan.check()
     plan.write_book()
-    left = to_play(plan, work.execution.redo)
+    left = to_play(plan, work.execution.anew)
     played = {job.folder for job in left}
     outcomes = {job.folder: settled(plan, job) for job in plan.jobs if job.folder not in played}
     clock = Clock(left, engine.jobs)

@@ -97,7 +97,7 @@ class Plan:
         from fedwinnow import catalogue
         from fedwinnow.data.dataset import Dataset
         from fedwinnow.data.load import understood
-        from fedwinnow.methods.find import find_method
+        from fedwinnow.federation.method import find_method
         from fedwinnow.scene.noise import make_noise
 
         for job in self.jobs:

@@ -65,7 +65,7 @@ def collect(folder: RunFolder, summary: dict[str, Any] | None = None) -> dict[st
         "class_map": class_map(scene),
         "confusion": confusion_of(summary, scene),
         "ledger": ledger_rows(folder.read_json("ledger.json")),
-        "config": flatten(config),
+        "flags": flatten(config),
         "command": command_of(config, environment, scene),
         "clients_shown": CLIENTS_SHOWN,
         "classes_shown": CLASSES_SHOWN,

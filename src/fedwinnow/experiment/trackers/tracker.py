@@ -30,7 +30,7 @@ class Tracker(Watcher):
 
     @abstractmethod
     def open(self, config: dict[str, Any], done: int) -> None:
-        """Begin, or go on after so many rounds; `config` is that of config.toml with dotted keys."""
+        """Begin, or go on after so many rounds; `flags` is that of config.toml with dotted keys."""
 
     @abstractmethod
     def log(self, numbers: dict[str, float], step: int) -> None:

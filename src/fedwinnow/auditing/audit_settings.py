@@ -1,0 +1,54 @@
+"""The settings of an audit that Python and the command line share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedwinnow.all_settings import PlaceSettings
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.setting import changed, setting
+
+# Models that have seen all labels know rare and hard samples; models that have left out what looks wrong do not believe
+# errors with a system. Half of the rounds each, and they judge together.
+DEFAULT_METHOD = "winnow:warm_up=0.5"
+
+
+@dataclass(frozen=True, kw_only=True)
+@changed(
+    data=None,
+    clients=(None, "Deal the samples out to so many sites instead, for a trial."),
+    partition=(
+        None,
+        "How they are dealt out (see `fedwinnow partitions`); none: evenly, or as the site column says.",
+    ),
+    noise=(
+        None,
+        "For a trial: which labels are made wrong (see `fedwinnow noises`); the truth is then known.",
+    ),
+    method=(
+        DEFAULT_METHOD,
+        "The method that trains the judging models; none of them measured better on all kinds of errors than this one.",
+    ),
+    participation=1.0,
+    rounds=20,
+    optimizer="sgd:lr=0.03,momentum=0.9",
+    redo=(None, "Start an unfinished audit anew; stale: only where its code or data has changed."),
+)
+class AuditAsked(PlaceSettings, Experiment):
+    """What an audit may be asked for; the settings of an experiment are those of its training."""
+
+    site: str | None = setting(None, "The column of a table that says which site holds the row.")
+    judge: str | None = setting(
+        None, "How the models judge (see `fedwinnow judges`); none: the one that measured best."
+    )
+    threshold: float | None = setting(
+        None, "From which p_wrong on a person should look at a label; none: 0.7.", above=0, at_most=1
+    )
+    expected_false_alarms: float | None = setting(
+        None, "Withdrawn, and refused: how many labels are right after all is not known before a person has looked."
+    )
+    out: str | Path | None = setting(None, "The audit folder; none: audits/<data>, or in Python a temporary one.")
+
+    def __post_init__(self) -> None:
+        """Values are checked when the audit is made of them."""
