@@ -79,7 +79,6 @@ def test_fedprox_adds_half_of_mu_times_the_squared_distance():
 
 
 def test_every_client_round_and_question_has_random_numbers_of_its_own(tmp_path):
-    host = ready(tmp_path).federation.backend.host
     tasks = [
         Task(client, ask, number, exchange, {})
         for client in range(4)
@@ -88,15 +87,16 @@ def test_every_client_round_and_question_has_random_numbers_of_its_own(tmp_path)
         for exchange in (0, 1)
     ]
 
-    def drawn_by(task: Task, seed: int = 0) -> tuple[float, ...]:
-        host.setup = dataclasses.replace(host.setup, seed=seed)
-        generator = host.client(task).generator
-        return (*torch.rand(3, generator=generator).tolist(), *torch.rand(3).tolist())  # its own, and that of layers
+    def drawn_by(seed: int) -> list[tuple[float, ...]]:
+        """What every task draws from its own generator, and what layers draw."""
+        host = ready(tmp_path / str(seed), seed=seed).federation.backend.host
+        generators = (host.client(task).generator for task in tasks)
+        return [(*torch.rand(3, generator=one).tolist(), *torch.rand(3).tolist()) for one in generators]
 
-    first = [drawn_by(task) for task in tasks]
+    first = drawn_by(0)
     assert len(set(first)) == len(tasks)
-    assert first == [drawn_by(task) for task in tasks]  # and the same again, whatever was drawn before
-    assert not set(first) & {drawn_by(task, seed=1) for task in tasks}
+    assert first == drawn_by(0)  # and the same again, whatever was drawn before
+    assert not set(first) & set(drawn_by(1))
 
 
 def test_clients_have_the_labels_that_they_were_given_and_not_the_true_ones(tmp_path):
