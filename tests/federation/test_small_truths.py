@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from by_hand import identity, one_client, one_server
+from fedwinnow.experiment.play import Execution
 from fedwinnow.federation.client import clip_norm
 from fedwinnow.federation.host import Task
 from fedwinnow.federation.ledger import TooFew
 from fedwinnow.federation.method import Method, find_method
-from fedwinnow.federation.rounds import Faults
 from stages import ready
 
 
@@ -129,7 +129,7 @@ def test_what_a_client_remembers_it_finds_at_its_next_visit_and_a_failed_visit_l
                 raise ValueError("not now")
             return super().train(client, got)
 
-    federation = ready(tmp_path, Faults("drop"), method=Counting(), rounds=3).federation
+    federation = ready(tmp_path, Execution(on_client_error="drop"), method=Counting(), rounds=3).federation
     for number in (1, 2, 3):
         federation.play_round(number)
     memory = federation.memory
