@@ -45,10 +45,10 @@ def review(folder: str) -> tuple[int, str]:
     from fedwinnow.errors import FedwinnowError
 
     try:
-        desk = ReviewQueue(Path(folder), "anna")
-        json.dumps(desk.state())
-        for name in list(desk.rows)[:3]:
-            desk.sample(name)
+        queue = ReviewQueue(Path(folder), "anna")
+        json.dumps(queue.state())
+        for name in list(queue.rows)[:3]:
+            queue.sample(name)
     except FedwinnowError as problem:
         return problem.exit_code, f"error: {problem}"
     return 0, ""

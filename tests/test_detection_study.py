@@ -55,7 +55,7 @@ def test_studies_that_cannot_be(tmp_path):
     with pytest.raises(DataError, match="no round has client indicators"):
         study_detection(tmp_path / "other")
     play(tmp_path / "unknown", noise="given")
-    with pytest.raises(DataError, match="truth is unknown"):
+    with pytest.raises(DataError, match="true labels are unknown"):
         study_detection(tmp_path / "unknown")
     with pytest.raises(UsageError, match="--fits 0"):
         Fitting(fits=0)

@@ -218,7 +218,7 @@ sweep --seeds | 2 | no seed
 sweep --methods fedvg --out new | 2 | Did you mean 'fedavg'?
 sweep --noises unifrom --out new | 2 | Did you mean 'uniform'?
 sweep --data digitz --out new | 2 | Did you mean 'digits'?
-sweep --scene scene --noises none given --out new | 2 | --noises was given beside scenes
+sweep --scene scene --noises none given --out new | 2 | --noises was given together with scenes
 sweep --rounds -2 --out new | 2 | --rounds -2 ... 0 or more
 sweep --jobs 0 --out new | 2 | --jobs 0
 sweep --engine lokky --out new | 2 | Did you mean 'loky'?

@@ -26,9 +26,9 @@ from fedwinnow.setting import shown
 PRINTING = {"json", "quiet"}  # a program prints by itself
 # What has another form in Python: a name, or the same value written otherwise.
 OTHERWISE: dict[str, dict[str, Any]] = {
-    "run": {"flags": "a file; Python has dictionaries"},
+    "run": {"config": "a file; Python has dictionaries"},
     "sweep": {
-        "flags": "a file; Python has dictionaries",
+        "config": "a file; Python has dictionaries",
         "methods": "the first argument, which says () as ('fedavg',)",
         "partitions": "scenes=[{'partition': ...}]",
         "noises": "scenes=[{'noise': ...}]",
@@ -158,8 +158,12 @@ reveal_type(fedwinnow.table("runs"))
 reveal_type(fedwinnow.sweep(["fedavg"], seeds=1, rounds=2))
 reveal_type(fedwinnow.audit([[0.0], [1.0]], [0, 1], clients=2, rounds=2))
 fedwinnow.audit(data="digits", treshold=0.5)
+fedwinnow.audit(data="digits", rounds="two")
+fedwinnow.sweep(["fedavg"], sedes=1)
 fedwinnow.run(rouds=2)
 fedwinnow.run(rounds="two")
+fedwinnow.run("digits")
+reveal_type(fedwinnow.run)
 """
 
 
@@ -184,6 +188,10 @@ def test_a_type_checker_sees_the_types(tmp_path: Path) -> None:
     assert 'Unexpected keyword argument "rouds"' in said
     assert 'Unexpected keyword argument "treshold"' in said
     assert 'Argument "rounds" to "run" has incompatible type "str"' in said
+    assert 'Unexpected keyword argument "sedes"' in said
+    assert 'matches argument types "str", "str"' in said
+    assert 'Too many positional arguments for "run"' in said
+    assert "def (*, data: Any =, clients: int =, partition: Any =, " in said
 
 
 def test_the_run_folder_is_named_after_the_data_or_the_scene() -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 import re
 import runpy
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "fedwinnow"
@@ -96,12 +100,25 @@ def test_the_design_page_shows_the_graph() -> None:
     assert page == TOOL["current"](), "run: python tools/draw_rooms.py"
 
 
-def test_the_round_that_the_design_page_follows_has_real_names() -> None:
+def test_the_walks_on_the_design_page_have_real_names() -> None:
     page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-    walk = page.partition("## One round, with real names")[2].partition("\n## ")[0]
-    named = re.findall(r"`([A-Za-z_.]+)(?:\([^`]*\))?`", walk)
     code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
-    defined = set(re.findall(r"(?:def|class) (\w+)", code))
-    files = {"verdicts.npz", "summary.json", "clients.csv", "ledger.json", "report.html"}
-    assert len(named) > 30
-    assert {name for name in named if name not in files and name.rpartition(".")[2] not in defined} == set()
+    defined = set(re.findall(r"(?:def|class) (\w+)", code)) | set(re.findall(r"^    (\w+): ", code, re.MULTILINE))
+    written = {"verdicts.npz", "summary.json", "clients.csv", "ledger.json", "report.html", "audit.csv", "sites.csv"}
+    for heading in ("## One round, with real names", "## One audit, with real names"):
+        walk = page.partition(heading)[2].partition("\n## ")[0]
+        named = re.findall(r"`([A-Za-z_.]+)(?:\([^`]*\))?`", walk)
+        assert len(named) > 20
+        assert {name for name in named if name not in written and name.rpartition(".")[2] not in defined} == set()
+
+
+@pytest.mark.parametrize(("walk", "most"), [("round", 26), ("audit", 64)])
+def test_the_walks_lead_through_no_more_files_than_the_page_says(walk: str, most: int) -> None:
+    """Two thirds of the files of version 0.1, where a round led through 39 files and an audit through 96."""
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    said = int(re.findall(rf"(\d+) files of ours \(`python tools/count_walk.py {walk}`", page)[0])
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "count_walk.py"), walk], capture_output=True, text=True, check=True
+    )
+    counted = int(re.findall(rf"^{walk}: (\d+) files", done.stdout, re.MULTILINE)[0])
+    assert counted <= said <= most

@@ -23,6 +23,7 @@ from fedwinnow.commands.run import Run
 from fedwinnow.commands.serve import Serve
 from fedwinnow.commands.sweep import Sweep
 from fedwinnow.errors import UsageError
+from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.run_settings import RunSettings
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Setup
@@ -240,6 +241,11 @@ def test_another_default_keeps_bounds_and_order() -> None:
     with pytest.raises(UsageError, match="--count 0 was given; allowed: 1 or more"):
         Others(count=0)
     assert taken(Few, Others(share=0.25)) == Few(share=0.25, count=7, limit=0.5)
+
+
+def test_what_is_no_setting_is_not_taken_over() -> None:
+    """The judge of an audit is a setting of the audit; what the sites keep in mind is not one of the execution."""
+    assert taken(Execution, AuditKeywords(judge="final", backend="processes")) == Execution(backend="processes")
 
 
 @pytest.mark.parametrize(

@@ -170,5 +170,5 @@ def test_a_sweep_that_asks_for_fewer_rounds_than_a_finished_run_has_is_refused(h
     before = contents(home / "sweep")
     code, said = outcome(SWEEP.replace("--rounds 2", "--rounds 1"))
     assert code == 2
-    assert "holds a finished run of 2 rounds, and 1 are asked for; allowed: 2 or more, or another --out" in said
+    assert "holds a finished run of 2 rounds, but the sweep has 1 rounds; allowed: 2 or more, or another --out" in said
     assert contents(home / "sweep") == before

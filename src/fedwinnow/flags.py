@@ -18,7 +18,7 @@ import tyro
 from fedwinnow.errors import DataError, UsageError, unknown
 from fedwinnow.files import check_format
 from fedwinnow.options import LARGEST, convert, format_spec, parse_spec
-from fedwinnow.setting import settings_in, types_of, written_type
+from fedwinnow.setting import settings_in, written_type
 
 Command = TypeVar("Command")
 OPTIONAL = {"--redo": ("all", "stale")}  # flags that mean the first of their values where none is given
@@ -51,11 +51,11 @@ def as_flags(*hidden: str) -> Callable[[type[Command]], type[Command]]:
     """
 
     def annotate(command: type[Command]) -> type[Command]:
-        declared: Any = command
-        hints = types_of(declared)
-        for name, one in settings_in(command).items():
-            hint = written_type(hints[name], one.default)
-            command.__annotations__[name] = Annotated[hint, tyro.conf.Suppress] if name in hidden else hint
+        settings = settings_in(command)
+        for name, hint in typing.get_type_hints(command, include_extras=True).items():
+            if name in settings and typing.get_origin(hint) is not Annotated:  # a command may have said it itself
+                written = written_type(hint, settings[name].default)
+                command.__annotations__[name] = Annotated[written, tyro.conf.Suppress] if name in hidden else written
         return command
 
     return annotate
@@ -153,7 +153,7 @@ PARTS = ("data", "partition", "noise", "model", "method", "optimizer")
 def with_config(command_class: type[Any], flags: list[str]) -> tuple[Any, list[str]]:
     """The command's defaults from the file that `--config` names, and the flags without it."""
     names = {field.name for field in dataclasses.fields(command_class)}
-    if "flags" not in names:
+    if "config" not in names:
         return None, flags
     if getattr(command_class, "takes_file", False) and flags and not flags[0].startswith("-"):
         flags = ["--config", *flags]
@@ -214,7 +214,7 @@ def read_config(path: Path, command_class: type[Any]) -> dict[str, Any]:
         ) from None
     except (ValueError, RecursionError) as problem:  # also of letters that are no UTF-8 and of endless numbers
         raise DataError(f"{path}: not valid TOML: {problem}.") from None
-    fields = {field.name for field in dataclasses.fields(command_class)} - {"flags"}
+    fields = {field.name for field in dataclasses.fields(command_class)} - {"config"}
     hints = {name: hint for name, hint in typing.get_type_hints(command_class).items() if name in fields}
     values = {}
     for key, raw in table.items():

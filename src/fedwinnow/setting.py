@@ -89,9 +89,8 @@ def types_of(declared: Any) -> dict[str, Any]:
 
 
 def taken(wanted: type[Declared], settings: Any) -> Declared:
-    """Those of the settings that another class has too, as an object of that class."""
-    names = (one.name for one in dataclasses.fields(wanted) if one.init)  # type: ignore[arg-type]
-    return wanted(**{name: getattr(settings, name) for name in names if hasattr(settings, name)})
+    """Those of the settings that another class declares too, as an object of that class."""
+    return wanted(**{name: getattr(settings, name) for name in settings_in(wanted) if hasattr(settings, name)})
 
 
 def flag_of(name: str) -> str:

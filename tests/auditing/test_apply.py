@@ -362,7 +362,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_in_words(images, tmp_path, cap
     folder = site(tmp_path / "x", f"folder:path={images}", IMAGES)
     (tmp_path / "new").write_bytes(b"a file")
     apply(folder, "--out", tmp_path / "new", code=2)
-    assert "is there already and no empty folder" in capsys.readouterr().err
+    assert "exists already and is not an empty folder" in capsys.readouterr().err
 
     def refuse(*parts):
         raise OSError(errno.EXDEV, "Invalid cross-device link")

@@ -126,9 +126,9 @@ def test_it_says_what_it_does_and_where_to_look_first(tmp_path, monkeypatch, cap
     assert "then: fedwinnow review audits/clinic/south" in said
 
 
-def test_a_run_that_kept_nothing_in_mind_cannot_give_a_mean(tmp_path, patients):
+def test_a_run_that_was_not_trained_for_an_audit_cannot_give_a_mean(tmp_path, patients):
     fedwinnow.run(data=SPEC.format(path=patients), rounds=1, clients=3, out=tmp_path / "run")
-    with pytest.raises(UsageError, match="was not trained for an audit"):
+    with pytest.raises(UsageError, match="was not trained for one"):
         fedwinnow.audit(run=tmp_path / "run", judge="mean", out=tmp_path / "x")
 
 

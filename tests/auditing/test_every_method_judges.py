@@ -88,7 +88,7 @@ def test_where_every_site_has_its_own_model_that_one_judges_before_and_after_tra
     ("method", "said"),
     [
         ("centralised", "pools the data of all sites"),
-        ("oracle", "is told which labels are right"),
+        ("oracle", "gets the true labels"),
         ("rhfl", "add --public 0.2"),
         ("fair", "add --trusted 0.2"),
     ],

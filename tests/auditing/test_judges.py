@@ -122,7 +122,7 @@ def test_one_site_has_no_halves():
         parts_of(stage, find_judge("halves"))
 
 
-@pytest.mark.parametrize(("method", "reason"), [("centralised", "pools the data"), ("oracle", "told which labels")])
+@pytest.mark.parametrize(("method", "reason"), [("centralised", "pools the data"), ("oracle", "gets the true labels")])
 def test_methods_that_cannot_judge_are_refused(method, reason):
     with pytest.raises(UsageError, match=reason):
         prepare_audit(experiment(method=method), find_judge("mean"))

@@ -13,7 +13,7 @@ import pytest
 
 from auditing_material import SCRIPT
 from fedwinnow.auditing.decisions import read_decisions
-from fedwinnow.auditing.reviewing import review_queue as desk_module
+from fedwinnow.auditing.reviewing import review_queue as queue_module
 from fedwinnow.auditing.reviewing.review_queue import ReviewQueue
 from fedwinnow.auditing.reviewing.review_server import LARGEST_REQUEST, ReviewServer
 from fedwinnow.errors import DataError, RunError, UsageError
@@ -69,7 +69,7 @@ def test_other_hosts_are_refused(server, host):
 def test_other_origins_are_refused(server, origin):
     item = first(server)
     assert ask(server, "/decide", {"id": item["id"], "decision": "accept"}, Origin=origin)[0] == 403
-    assert read_decisions(server.desk.folder) == {}
+    assert read_decisions(server.queue.folder) == {}
 
 
 def test_other_pages_are_refused(server):
@@ -83,7 +83,7 @@ def test_a_decision_is_on_disk_when_it_is_answered_and_undo_takes_it_back(server
         status, content, _ = ask(server, "/decide", {"id": item["id"], "decision": decision})
         assert status == 200
         assert json.loads(content)["queue"][0]["decision"] == {"decision": decision, "label": label}
-        assert [one.label for one in read_decisions(server.desk.folder).values()] == [label]
+        assert [one.label for one in read_decisions(server.queue.folder).values()] == [label]
     for left in ("keep", "accept", None):
         answer = json.loads(ask(server, "/undo", {})[1])
         assert answer["undone"] == item["id"]
@@ -94,9 +94,9 @@ def test_a_decision_is_on_disk_when_it_is_answered_and_undo_takes_it_back(server
 def test_undo_reaches_into_an_earlier_session(server):
     item = first(server)
     ask(server, "/decide", {"id": item["id"], "decision": "accept"})
-    later = ReviewQueue(server.desk.folder, "anna")
+    later = ReviewQueue(server.queue.folder, "anna")
     assert later.undo() == item["id"]
-    assert read_decisions(server.desk.folder) == {}
+    assert read_decisions(server.queue.folder) == {}
     assert later.undo() is None
 
 
@@ -126,16 +126,16 @@ def test_requests_that_are_no_json_or_too_long(server):
 
 @pytest.mark.parametrize("name", ["../site.json", "../../../../etc/passwd", "/etc/passwd", "site.json", "", "%2e%2e"])
 def test_no_file_outside_the_previews_is_served(server, name):
-    server.desk.site["pictures"] = {"p0": name}
+    server.queue.site["pictures"] = {"p0": name}
     assert ask(server, f"/picture?id={quote(name)}")[0] == 404
     assert ask(server, "/picture?id=p0")[0] == 404
 
 
 def test_a_link_among_the_previews_is_not_followed(server):
-    previews = server.desk.folder / "previews"
+    previews = server.queue.folder / "previews"
     previews.mkdir()
-    (previews / "000000.png").symlink_to(server.desk.folder / "site.json")
-    server.desk.site["pictures"] = {"p0": "000000.png"}
+    (previews / "000000.png").symlink_to(server.queue.folder / "site.json")
+    server.queue.site["pictures"] = {"p0": "000000.png"}
     assert ask(server, "/picture?id=p0")[0] == 404
 
 
@@ -158,7 +158,7 @@ def test_texts_of_users_are_escaped_in_the_page(audited):
 
 def test_the_word_of_another_shows_only_after_ones_own(server):
     item = first(server)
-    ReviewQueue(server.desk.folder, "ben").decide(item["id"], "keep")
+    ReviewQueue(server.queue.folder, "ben").decide(item["id"], "keep")
     assert first(server)["others"] == []
     ask(server, "/decide", {"id": item["id"], "decision": "accept"})
     assert first(server)["others"] == [{"reviewer": "ben", "decision": "keep", "label": item["given"]}]
@@ -167,7 +167,7 @@ def test_the_word_of_another_shows_only_after_ones_own(server):
 
 def test_a_port_that_is_taken_is_an_error_in_words(server):
     with pytest.raises(UsageError, match="cannot be used"):
-        ReviewServer(server.desk, server.server_port)
+        ReviewServer(server.queue, server.server_port)
 
 
 def test_a_folder_without_an_audit_is_an_error_in_words(tmp_path):
@@ -186,17 +186,19 @@ def test_a_browser_that_hangs_up_is_no_news(server, capfd):
 
 
 def test_an_undo_that_could_not_be_saved_can_be_tried_again(server, monkeypatch):
-    desk, item = server.desk, first(server)
-    desk.decide(item["id"], "keep")
-    desk.decide(item["id"], "skip")
+    queue, item = server.queue, first(server)
+    queue.decide(item["id"], "keep")
+    queue.decide(item["id"], "skip")
     with monkeypatch.context() as broken:
-        broken.setattr(desk_module, "save_decision", lambda *parts: (_ for _ in ()).throw(RunError("the disk is full")))
+        broken.setattr(
+            queue_module, "save_decision", lambda *parts: (_ for _ in ()).throw(RunError("the disk is full"))
+        )
         with pytest.raises(RunError, match="the disk is full"):
-            desk.undo()
-    assert desk.undo() == item["id"]
-    assert [one.decision for one in read_decisions(desk.folder).values()] == ["keep"]
+            queue.undo()
+    assert queue.undo() == item["id"]
+    assert [one.decision for one in read_decisions(queue.folder).values()] == ["keep"]
 
 
 def test_the_page_is_told_which_samples_have_a_picture(server):
-    server.desk.site["pictures"] = {first(server)["id"]: "000000.png"}
+    server.queue.site["pictures"] = {first(server)["id"]: "000000.png"}
     assert [one["picture"] for one in json.loads(ask(server, "/state")[1])["queue"][:2]] == [True, False]

@@ -77,7 +77,7 @@ def test_the_app_gives_the_serial_runs_model(tmp_path: Path) -> None:
             9: {"scene": str(tmp_path / "scene"), "clients": "2", "folder": str(tmp_path / "west")},
         }
     )
-    config = {"flags": str(tmp_path / "run.toml"), "out": str(tmp_path / "network"), "sites": 2}
+    config = {"config": str(tmp_path / "run.toml"), "out": str(tmp_path / "network"), "sites": 2}
     server_app(room, Context(1, 0, node_config={}, state=RecordDict(), run_config=config))
     state = (tmp_path / "network" / "state.safetensors").read_bytes()
     assert state == (tmp_path / "serial" / "state.safetensors").read_bytes()
@@ -94,7 +94,7 @@ def test_a_node_bounds_what_others_learn_by_its_own_config(tmp_path: Path, capsy
             9: own | {"folder": str(tmp_path / "west"), "name": "west"},
         }
     )
-    config = {"flags": str(tmp_path / "run.toml"), "out": str(tmp_path / "network"), "sites": 2}
+    config = {"config": str(tmp_path / "run.toml"), "out": str(tmp_path / "network"), "sites": 2}
     server_app(room, Context(1, 0, node_config={}, state=RecordDict(), run_config=config))
     assert list(json.loads((tmp_path / "network" / "ledger.json").read_text())["sites"]) == ["east"]
     said = capsys.readouterr().out
@@ -105,7 +105,7 @@ def test_a_node_bounds_what_others_learn_by_its_own_config(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("config", "said"),
     [
         (
             {"data": "digits:train=60", "allow-exposure": "all"},
@@ -122,7 +122,7 @@ def test_a_bound_that_cannot_be_is_an_error_of_the_node(config: dict[str, str], 
 
 def test_what_the_config_lacks_is_named() -> None:
     with pytest.raises(UsageError, match="'out'"):
-        server_app(Room({}), Context(1, 0, node_config={}, state=RecordDict(), run_config={"flags": "run.toml"}))
+        server_app(Room({}), Context(1, 0, node_config={}, state=RecordDict(), run_config={"config": "run.toml"}))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_what_the_config_lacks_is_named() -> None:
 )
 def test_what_is_no_number_in_the_config_is_named(tmp_path: Path, key: str, value: str, allowed: str) -> None:
     (tmp_path / "run.toml").write_text("data = 'digits'", encoding="utf-8")
-    config = {"flags": str(tmp_path / "run.toml"), "out": str(tmp_path / "run"), "sites": 2} | {key: value}
+    config = {"config": str(tmp_path / "run.toml"), "out": str(tmp_path / "run"), "sites": 2} | {key: value}
     with pytest.raises(UsageError, match=f"{key} = '{value}'; allowed: {allowed}"):
         server_app(Room({}), Context(1, 0, node_config={}, state=RecordDict(), run_config=config))
 
@@ -166,7 +166,7 @@ def test_a_site_with_few_samples_is_absent_and_keeps_its_verdict(tmp_path: Path,
     }
     lines = [f"data = {own!r}", f"method = '{method}'", "rounds = 3", "epochs = 1", "model = 'linear'"]
     (tmp_path / "run.toml").write_text("\n".join(lines), encoding="utf-8")
-    config = {"flags": str(tmp_path / "run.toml"), "out": str(tmp_path / "run"), "sites": 3}
+    config = {"config": str(tmp_path / "run.toml"), "out": str(tmp_path / "run"), "sites": 3}
     server_app(Room(nodes), Context(1, 0, node_config={}, state=RecordDict(), run_config=config))
     assert "absent, with fewer samples than the least count: tiny" in capsys.readouterr().out
     run_folder = tmp_path / "run"

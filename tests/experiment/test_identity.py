@@ -544,7 +544,7 @@ def test_redo_never_removes_a_run_with_other_settings(tmp_path):
     before = comparable(tmp_path)
     for other in ({"epochs": 2}, {"method": "fedprox"}, {"seed": 5}, {"noise": "constant:rate=0.3"}):
         for redo in (True, "stale"):
-            with pytest.raises(UsageError, match="another flags"):
+            with pytest.raises(UsageError, match="another config"):
                 run(tmp_path, redo=redo, **other)
     assert comparable(tmp_path) == before
 

@@ -63,7 +63,7 @@ def test_wandb_stays_offline_unless_asked(wandb: Calls, tmp_path: Path, monkeypa
     result = fedwinnow.run(data=toy_data(), out=tmp_path / "a", track="wandb", **SETTINGS)
     (_, first) = wandb.named("init")[0]
     assert first["mode"] == "offline"
-    assert first["flags"]["method.kind"] == "fedavg"
+    assert first["config"]["method.kind"] == "fedavg"
     assert [keywords["step"] for _, keywords in wandb.named("log")] == [1, 2]
     assert wandb.named("log")[1][0][0]["accuracy"] == result.rounds[1]["accuracy"]
     assert wandb.named("summary")[0][0][0]["last.accuracy"] == result.summary["last"]["accuracy"]

@@ -384,7 +384,7 @@ def test_redo_alone_redoes_all(tmp_path, capsys):
     times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("summary.json")}
     capsys.readouterr()
     assert command("--redo", *words) == 0  # the word after it is another flag, not its value
-    assert "all are started anew" in " ".join(capsys.readouterr().out.split())
+    assert "all are started again" in " ".join(capsys.readouterr().out.split())
     assert all(path.stat().st_mtime_ns > time for path, time in times.items())
 
 

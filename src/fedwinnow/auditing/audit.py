@@ -1,4 +1,4 @@
-"""An audit from beginning to end: train, judge on site, write what each site keeps and what the coordinator sees."""
+"""A whole audit: train, let every site judge its labels, write each site's folder and the coordinator's counts."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from fedwinnow.files import FORMAT, write_text
 from fedwinnow.metrics.detection import relabelling, sample_detection
 
 DEFAULT_JUDGE = "mean"
-# Chosen on planted scenes (results/audit.md): from 0.5 on there is up to three times as much to look at as is wrong,
-# and from 0.9 on most errors with a system are missed.
+# Chosen on scenes with planted errors (results/audit.md): 0.5 flags up to three times as many labels as are wrong, and
+# 0.9 misses most systematic errors.
 DEFAULT_THRESHOLD = 0.7
 SITE_COLUMNS = ("site", "folder", "samples", "judged", "to_review", "estimated_wrong", "estimated_rate", "reason")
 P_WRONG = (
@@ -33,8 +33,7 @@ P_WRONG = (
     "labels than the given one. It does not say how many labels are wrong."
 )
 
-
-# What programs look for and nobody knows; the reason is beside it.
+# Estimates that no audit can make. Programs look for these keys, so they are written, with the reason.
 UNKNOWN: dict[str, Any] = {
     "expected_false_alarms": None,
     "calibrated": False,
@@ -45,15 +44,15 @@ UNKNOWN: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class AuditSettings:
-    """Everything that may change what an audit finds."""
+    """Every setting that changes what an audit finds."""
 
     experiment: Experiment
     judge: str = DEFAULT_JUDGE
     threshold: float = DEFAULT_THRESHOLD  # of p_wrong
-    run: Path | None = None  # a run that has been trained before, whose settings the experiment then has
+    run: Path | None = None  # the folder of a finished run that judges; `experiment` then has the settings of that run
 
     def __post_init__(self) -> None:
-        find_judge(self.judge)  # an unknown one is an error now, before anything is written
+        find_judge(self.judge)  # refuses an unknown judge before anything is written
         if not 0 < self.threshold <= 1:
             raise UsageError(f"--threshold {self.threshold} was given; allowed: above 0 and at most 1.")
 
@@ -80,7 +79,7 @@ def perform(
     table: TextTable | None = None,
     columns: tuple[str, ...] = (),
 ) -> AuditOutcome:
-    """Audit, and write the audit folder; an interrupted one goes on where it was."""
+    """Audit, and write the audit folder; an interrupted audit continues where it stopped."""
     place = RunFolder(out)
     with place.locked():
         if (out / "sites.csv").exists():
@@ -99,7 +98,7 @@ def perform(
 
 
 def ask_judge(settings: AuditSettings, out: Path, execution: Execution, watchers: tuple[Watcher, ...]) -> Judged:
-    """How much the models hold against every label."""
+    """The judge's score of every label."""
     judge = find_judge(settings.judge)
     if settings.run is not None:
         return judge_run(prepare(settings.experiment), settings.run, judge, execution)
@@ -107,7 +106,7 @@ def ask_judge(settings: AuditSettings, out: Path, execution: Execution, watchers
 
 
 def facts_of(settings: AuditSettings, judged: Judged) -> dict[str, Any]:
-    """What every site should know about how it was judged."""
+    """How the labels were judged; every site gets this."""
     stage = judged.stage
     return {
         "data": {"name": stage.scene.data.name, "kind": stage.scene.data.kind, "source": stage.scene.data.source},
@@ -123,7 +122,7 @@ def facts_of(settings: AuditSettings, judged: Judged) -> dict[str, Any]:
 
 
 def against_truth(judged: Judged, threshold: float) -> dict[str, Any] | None:
-    """How good the audit was, measured; only a simulation, which knows the truth, can say."""
+    """How good the audit was; None where the true labels are not known."""
     scene = judged.stage.scene
     if scene.wrong is None or scene.true is None:
         return None
@@ -141,7 +140,7 @@ def against_truth(judged: Judged, threshold: float) -> dict[str, Any] | None:
 
 
 def write_coordinator(outcome: AuditOutcome) -> None:
-    """sites.csv and audit.json; sites.csv is the last, because it says that the audit is whole."""
+    """Write audit.json and then sites.csv, which is the sign that the audit is complete."""
     write_text(
         outcome.folder / "audit.json", json.dumps({"format": FORMAT, **outcome.facts}, indent=1, allow_nan=False) + "\n"
     )
@@ -150,5 +149,5 @@ def write_coordinator(outcome: AuditOutcome) -> None:
 
 
 def without_test_part(experiment: Experiment) -> Experiment:
-    """Every label is judged, so none is set aside; data that has a test part of its own keeps it."""
+    """The same settings without a test part, so that every label is judged; data with a test part keeps it."""
     return dataclasses.replace(experiment, test=0.0)

@@ -33,151 +33,22 @@ FORM: Form = {
 }
 COLUMNS = ("site", "id", "given", "suggested", "p_wrong", "decision")
 RESERVED = ("training",)
-
-
-def folder_names(sites: Sequence[str]) -> list[str]:
-    """A folder name for each site: readable, harmless, and no two alike, also where case does not count."""
-    taken, names = set(RESERVED), []
-    for site in sites:
-        plain = re.sub(r"[^A-Za-z0-9._-]+|\.{2,}", "-", site).strip(".-")[:60] or "site"
-        name, number = plain, 2
-        while name.lower() in taken:
-            name, number = f"{plain}-{number}", number + 1
-        taken.add(name.lower())
-        names.append(name)
-    return names
-
-
-def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: dict[str, Any]) -> None:
-    """audit.csv, previews and site.json of one site."""
-    sweep(folder, "audit.csv", "site.json", "report.html")  # of an audit that was killed; others may be reviewing
-    sweep(folder / "previews")
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "audit.csv", audit_csv(verdict))
-    shown = shown_places(verdict)
-    ids = [str(name) for name in verdict.ids.tolist()]
-    names: dict[str, str] = {}
-    texts: dict[str, dict[str, str]] = {}
-    for place in shown:
-        if previews.pictures:
-            content, ending = previews.picture(int(verdict.rows[place]))
-            names[ids[place]] = f"{place:06d}.{ending}"
-            with replacing(folder / "previews" / names[ids[place]], durable=False) as stream:
-                stream.write(content)
-        else:
-            texts[ids[place]] = previews.texts(int(verdict.rows[place]))
-    compared = {ids[place]: [[ids[one] for one in side] for side in sides] for place, sides in verdict.compared.items()}
-    content_of_site = {
-        "format": FORMAT,
-        "site": verdict.site,
-        "class_names": list(verdict.class_names),
-        **facts,
-        "counts": verdict.counts(),
-        "pictures": names,
-        "texts": texts,
-        "compared": compared,
-    }
-    write_text(folder / "site.json", json.dumps(content_of_site, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def shown_places(verdict: SiteVerdict) -> list[int]:
-    """The samples that a person may want to see: the worst, and those they are compared with."""
-    places = set(verdict.compared)
-    for sides in verdict.compared.values():
-        places.update(place for side in sides for place in side)
-    return sorted(places)
-
-
-def audit_csv(verdict: SiteVerdict) -> str:
-    """One line per sample, the most suspicious first."""
-    names = verdict.class_names
-    given, suggested = ([names[label] for label in column.tolist()] for column in (verdict.given, verdict.suggested))
-    p_wrong = ["" if math.isnan(value) else f"{value:.6f}" for value in verdict.p_wrong.tolist()]
-    columns = [
-        [verdict.site] * len(verdict),
-        verdict.ids.tolist(),
-        given,
-        suggested,
-        p_wrong,
-        verdict.decision.tolist(),
-    ]
-    return table_text(COLUMNS, zip(*columns, strict=True))
-
-
-def table_text(header: Sequence[str], rows: Any) -> str:
-    """A CSV file as text."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def read_site(folder: Path) -> dict[str, Any]:
-    """site.json, checked to be one."""
-    path = folder / "site.json"
-    if not path.is_file():
-        raise DataError(
-            f"{folder}: not the folder of an audited site (it has no site.json). `fedwinnow audit` makes one per site, "
-            "for example audits/x/site-a."
-        )
-    content: dict[str, Any] = json_of(path)
-    check_format(path, content.get("format"))
-    demand(str(path), content, FORM)
-    if "judgement" in content:  # its name in version 0.1
-        content["judge"] = content.pop("judgement")
-    return content
-
-
-def read_audit(folder: Path) -> list[dict[str, str]]:
-    """The lines of audit.csv, which a person may have edited since."""
-    path = folder / "audit.csv"
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream)
-            rows, header = list(reader), reader.fieldnames or []
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise DataError(f"{path}: cannot be read ({problem}).") from None
-    absent = [name for name in COLUMNS if name not in header]
-    if absent:
-        raise DataError(f"{path} has no column '{absent[0]}'; needed: {', '.join(COLUMNS)}.")
-    for number, row in enumerate(rows, start=1):
-        if None in row or any(row[name] is None for name in COLUMNS):
-            raise DataError(f"{path}, row {number} (line {number + 1}): it has not as many cells as the first line.")
-        row["decision"] = row["decision"].strip()
-        if not is_share(row["p_wrong"]) and (row["p_wrong"] or row["decision"] == REVIEW):
-            raise DataError(
-                f"{path}, row {number} (line {number + 1}): p_wrong is '{row['p_wrong']}'; allowed: a number from 0 to "
-                f"1 with a decimal point, or nothing where the label is not to be reviewed. A spreadsheet may have "
-                f"written it anew."
-            )
-    return rows
-
-
-def is_share(text: str) -> bool:
-    """Whether a text is a number from 0 to 1."""
-    try:
-        return 0 <= float(text) <= 1
-    except ValueError:
-        return False
-
-
-FEWEST_OF_SITE = 10  # samples, below which a site has no label frequencies worth the name
-FEWEST_OF_CLASS = 5  # samples of a class at all sites together, below which no model knows the class
+FEWEST_OF_SITE = 10  # with fewer samples, the label frequencies of a site mean little
+FEWEST_OF_CLASS = 5  # with fewer samples at all sites together, no model knows the class
 
 REVIEW, KEEP, TOO_FEW = "review", "keep", "too few"
 
 NOT_KNOWN = (
     "How many of the labels worth a look are really wrong is not known. The audit has not been checked against labels "
     "that a person has looked at, and a right label that is hard to predict looks just like a wrong one. "
-    "It stays unknown until somebody looks."
+    "A person has to look at them to know."
 )
 REASON = "not known until a person has looked at the labels"
 
 
 @dataclass(frozen=True, eq=False)
 class SiteVerdict:
-    """The labels of one site, the most suspicious first."""
+    """The labels of one site with what the judge says about them, the most suspicious first."""
 
     site: str
     class_names: tuple[str, ...]
@@ -186,7 +57,7 @@ class SiteVerdict:
     given: Integers
     suggested: Integers
     score: Floats  # the log-odds that the models give against the label
-    p_wrong: Floats  # the same from 0 to 1; NaN where there are too few samples to judge
+    p_wrong: Floats  # the score as a number from 0 to 1; NaN where there are too few samples to judge
     decision: NDArray[np.str_]
     compared: dict[int, list[list[int]]]  # place -> places of the given class, places of the suggested class
 
@@ -199,7 +70,7 @@ class SiteVerdict:
         return np.asarray(self.decision == REVIEW)
 
     def counts(self) -> dict[str, Any]:
-        """What the coordinator is told about this site's labels; how many are wrong is None, with the reason."""
+        """What the coordinator gets to know about this site; how many labels are wrong is None, with the reason."""
         judged = ~np.isnan(self.p_wrong)
         return {
             "site": self.site,
@@ -213,7 +84,7 @@ class SiteVerdict:
 
 
 def verdicts_of(judged: Judged, threshold: float) -> list[SiteVerdict]:
-    """Every site's own verdict; sites without samples have none."""
+    """One verdict per site that holds samples."""
     scene = judged.stage.scene
     common = np.bincount(scene.given, minlength=scene.classes) >= FEWEST_OF_CLASS
     return [
@@ -250,3 +121,132 @@ def site_verdict(scene: Scene, judged: Judged, site: int, threshold: float, comm
         decision=decision[order],
         compared=compared,
     )
+
+
+def folder_names(sites: Sequence[str]) -> list[str]:
+    """A folder name for each site: readable, safe as a path, and unique even if upper and lower case are the same."""
+    taken, names = set(RESERVED), []
+    for site in sites:
+        plain = re.sub(r"[^A-Za-z0-9._-]+|\.{2,}", "-", site).strip(".-")[:60] or "site"
+        name, number = plain, 2
+        while name.lower() in taken:
+            name, number = f"{plain}-{number}", number + 1
+        taken.add(name.lower())
+        names.append(name)
+    return names
+
+
+def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: dict[str, Any]) -> None:
+    """Write audit.csv, the previews and site.json of one site."""
+    sweep(folder, "audit.csv", "site.json", "report.html")  # temporary files of an audit that was killed
+    sweep(folder / "previews")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "audit.csv", audit_csv(verdict))
+    shown = shown_places(verdict)
+    ids = [str(name) for name in verdict.ids.tolist()]
+    names: dict[str, str] = {}
+    texts: dict[str, dict[str, str]] = {}
+    for place in shown:
+        if previews.pictures:
+            content, ending = previews.picture(int(verdict.rows[place]))
+            names[ids[place]] = f"{place:06d}.{ending}"
+            with replacing(folder / "previews" / names[ids[place]], durable=False) as stream:
+                stream.write(content)
+        else:
+            texts[ids[place]] = previews.texts(int(verdict.rows[place]))
+    compared = {ids[place]: [[ids[one] for one in side] for side in sides] for place, sides in verdict.compared.items()}
+    content_of_site = {
+        "format": FORMAT,
+        "site": verdict.site,
+        "class_names": list(verdict.class_names),
+        **facts,
+        "counts": verdict.counts(),
+        "pictures": names,
+        "texts": texts,
+        "compared": compared,
+    }
+    write_text(folder / "site.json", json.dumps(content_of_site, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def shown_places(verdict: SiteVerdict) -> list[int]:
+    """The samples that get a preview: the most suspicious, and those they are compared with."""
+    places = set(verdict.compared)
+    for sides in verdict.compared.values():
+        places.update(place for side in sides for place in side)
+    return sorted(places)
+
+
+def audit_csv(verdict: SiteVerdict) -> str:
+    """One line per sample, the most suspicious first."""
+    names = verdict.class_names
+    given, suggested = ([names[label] for label in column.tolist()] for column in (verdict.given, verdict.suggested))
+    p_wrong = ["" if math.isnan(value) else f"{value:.6f}" for value in verdict.p_wrong.tolist()]
+    columns = [
+        [verdict.site] * len(verdict),
+        verdict.ids.tolist(),
+        given,
+        suggested,
+        p_wrong,
+        verdict.decision.tolist(),
+    ]
+    return table_text(COLUMNS, zip(*columns, strict=True))
+
+
+def table_text(header: Sequence[str], rows: Any) -> str:
+    """A CSV file as text."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def read_site(folder: Path) -> dict[str, Any]:
+    """The checked content of site.json."""
+    path = folder / "site.json"
+    if not path.is_file():
+        raise DataError(
+            f"{folder}: not the folder of an audited site (it has no site.json). `fedwinnow audit` makes one per site, "
+            "for example audits/x/site-a."
+        )
+    content: dict[str, Any] = json_of(path)
+    check_format(path, content.get("format"))
+    demand(str(path), content, FORM)
+    if "judgement" in content:  # its name in version 0.1
+        content["judge"] = content.pop("judgement")
+    return content
+
+
+def read_audit(folder: Path) -> list[dict[str, str]]:
+    """The lines of audit.csv, checked, because a person may have edited the file."""
+    path = folder / "audit.csv"
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.DictReader(stream)
+            rows, header = list(reader), reader.fieldnames or []
+    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        raise DataError(f"{path}: cannot be read ({problem}).") from None
+    absent = [name for name in COLUMNS if name not in header]
+    if absent:
+        raise DataError(f"{path} has no column '{absent[0]}'; needed: {', '.join(COLUMNS)}.")
+    for number, row in enumerate(rows, start=1):
+        if None in row or any(row[name] is None for name in COLUMNS):
+            raise DataError(
+                f"{path}, row {number} (line {number + 1}): it does not have as many cells as the first line."
+            )
+        row["decision"] = row["decision"].strip()
+        if not is_share(row["p_wrong"]) and (row["p_wrong"] or row["decision"] == REVIEW):
+            raise DataError(
+                f"{path}, row {number} (line {number + 1}): p_wrong is '{row['p_wrong']}'; allowed: a number from 0 to "
+                f"1 with a decimal point, or nothing where the label is not to be reviewed. A spreadsheet may have "
+                f"changed it."
+            )
+    return rows
+
+
+def is_share(text: str) -> bool:
+    """Whether the text is a number from 0 to 1."""
+    try:
+        return 0 <= float(text) <= 1
+    except ValueError:
+        return False

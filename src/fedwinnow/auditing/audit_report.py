@@ -1,4 +1,4 @@
-"""report.html of a site: one file that needs nothing else, made from the site's folder alone."""
+"""report.html of a site: one file with everything in it, made from the files in the site's folder."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ DECISIONS = (REVIEW, KEEP, TOO_FEW)
 
 
 def write_report(folder: Path) -> Path:
-    """Make the report of a site from its files, and put it beside them."""
+    """Make the report of a site from its files, and write it into the same folder."""
     site, rows = read_site(folder), read_audit(folder)
     write_text(folder / "report.html", render(TEMPLATE, collect(folder, site, rows)))
     return folder / "report.html"
 
 
 def collect(folder: Path, site: dict[str, Any], rows: list[dict[str, str]]) -> dict[str, Any]:
-    """Everything the page says."""
-    flagged = [row for row in rows if worth(row)]
+    """The values that the template shows."""
+    flagged = [row for row in rows if row["decision"] == REVIEW]
     return {
         "site": site,
         "counts": site["counts"],
-        "classes": by_class(site["class_names"], rows),
+        "classes": by_class(site["class_names"], rows, flagged),
         "confusions": Counter((row["given"], row["suggested"]) for row in flagged).most_common(CONFUSIONS),
         "gallery": [card(folder, site, row) for row in flagged[:GALLERY]],
         "flagged": len(flagged),
@@ -40,16 +40,11 @@ def collect(folder: Path, site: dict[str, Any], rows: list[dict[str, str]]) -> d
     }
 
 
-def by_class(names: list[str], rows: list[dict[str, str]]) -> list[dict[str, Any]]:
+def by_class(names: list[str], rows: list[dict[str, str]], flagged: list[dict[str, str]]) -> list[dict[str, Any]]:
     """How many labels of each class are worth a look, the class with most of them first."""
-    samples, review = Counter(row["given"] for row in rows), Counter(row["given"] for row in rows if worth(row))
+    samples, review = (Counter(row["given"] for row in group) for group in (rows, flagged))
     lines = [{"name": name, "samples": samples[name], "review": review[name]} for name in names if samples[name]]
     return sorted(lines, key=lambda line: -line["review"])
-
-
-def worth(row: dict[str, str]) -> bool:
-    """Whether a person should look at this label."""
-    return row["decision"] == REVIEW
 
 
 def card(folder: Path, site: dict[str, Any], row: dict[str, str]) -> dict[str, Any]:
@@ -64,7 +59,7 @@ def card(folder: Path, site: dict[str, Any], row: dict[str, str]) -> dict[str, A
 
 
 def as_data(names: list[str], rows: list[dict[str, str]]) -> str:
-    """All rows for the table, as JSON that no text of a user can break out of."""
+    """All rows for the table as JSON, escaped so that a user's text cannot end the script element."""
     place = {name: number for number, name in enumerate(names)}
     lines = [
         [row["id"], place[row["given"]], place[row["suggested"]], row["p_wrong"], DECISIONS.index(row["decision"])]

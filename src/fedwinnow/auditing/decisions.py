@@ -1,9 +1,12 @@
-"""decisions.csv: what people decided about labels, whole at every moment, also with several people at work."""
+"""decisions.csv: what people decided about labels; the file is complete at every moment, also when several people work
+on it.
+"""
 
 from __future__ import annotations
 
 import csv
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,12 +21,12 @@ from fedwinnow.files import sweep, write_text
 HEADER = ("id", "reviewer", "decision", "label", "time")
 ACCEPT, KEEP, OTHER, SKIP = "accept", "keep", "other", "skip"
 DECISIONS = (ACCEPT, KEEP, OTHER, SKIP)
-PATIENCE = 10.0  # seconds to wait for another program that is just saving
+PATIENCE = 10.0  # seconds to wait while another program is saving
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One person's word on one label; a skipped one has no label."""
+    """What one person decided about one label; the label is empty where the person skipped it."""
 
     id: str
     reviewer: str
@@ -41,7 +44,7 @@ Decided = dict[tuple[str, str], Decision]  # by sample and reviewer
 
 
 def read_decisions(folder: Path) -> Decided:
-    """Everything that was decided; nothing where nobody has begun."""
+    """All decisions in a site's folder; empty before the first one."""
     path = folder / "decisions.csv"
     if not path.exists():
         return {}
@@ -62,7 +65,7 @@ def read_decisions(folder: Path) -> Decided:
 
 
 def save_decision(folder: Path, sample: str, reviewer: str, decision: Decision | None) -> Decision | None:
-    """Put one decision into the file, or take it out (None); gives back what was there before."""
+    """Save one decision, or remove it (None); returns the decision that was there before."""
     with alone(folder):
         decided = read_decisions(folder)
         before = decided.pop((sample, reviewer), None)
@@ -78,7 +81,7 @@ def save_decision(folder: Path, sample: str, reviewer: str, decision: Decision |
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """One program at a time reads and writes the file."""
+    """Lock the file, so that one program at a time reads and writes it."""
     try:
         lock = (folder / ".decisions.lock").open("a+")
     except OSError as problem:
@@ -87,13 +90,13 @@ def alone(folder: Path) -> Iterator[None]:
         until = time.monotonic() + PATIENCE
         while not try_lock(stream.fileno()):
             if time.monotonic() > until:
-                raise RunError(f"{folder}: another program does not let go of decisions.csv.")
+                raise RunError(f"{folder}: another program keeps decisions.csv locked.")
             time.sleep(0.01)
         yield
 
 
 def sweep_decisions(folder: Path) -> None:
-    """Delete what a review that was killed while it saved has left half written."""
+    """Delete the temporary file of a review that was killed while it saved."""
     with alone(folder):
         sweep(folder, "decisions.csv")
 
@@ -104,7 +107,7 @@ def reviewers(decided: Decided) -> list[str]:
 
 
 def labels_by_sample(decided: Decided, among: Iterable[str] | None = None) -> dict[str, dict[str, str]]:
-    """sample -> reviewer -> label; what was skipped is left out."""
+    """sample -> reviewer -> label, without skipped samples."""
     wanted = None if among is None else set(among)
     found: dict[str, dict[str, str]] = {}
     for (sample, reviewer), one in decided.items():
@@ -114,7 +117,7 @@ def labels_by_sample(decided: Decided, among: Iterable[str] | None = None) -> di
 
 
 def agreement(decided: Decided) -> dict[str, float | int] | None:
-    """How two reviewers agree: on how many labels, and Cohen's kappa, which is 0 for agreement by chance."""
+    """On how many labels reviewers agree, and Cohen's kappa, which is 0 for agreement by chance."""
     names = reviewers(decided)
     if len(names) < 2:
         return None
@@ -128,17 +131,14 @@ def agreement(decided: Decided) -> dict[str, float | int] | None:
     if not pairs:
         return None
     same = sum(one == two for one, two in pairs) / len(pairs)
-    known = {label for pair in pairs for label in pair}
-    chance = (
-        sum(sum(one == label for one, _ in pairs) * sum(two == label for _, two in pairs) for label in known)
-        / len(pairs) ** 2
-    )
+    ones, twos = (Counter(side) for side in zip(*pairs, strict=True))
+    chance = sum(ones[label] * twos[label] for label in ones) / len(pairs) ** 2
     kappa = (same - chance) / (1 - chance) if chance < 1 else 1.0
     return {"both": len(pairs), "same": same, "kappa": kappa}
 
 
 def check_reviewer(name: str) -> str:
-    """A name that fits into a cell and onto a page."""
+    """The name, stripped; refuses names that do not fit into a cell or onto a page."""
     if not name.strip() or len(name) > 60 or any(ord(letter) < 32 or 0xD800 <= ord(letter) < 0xE000 for letter in name):
         raise UsageError(f"--reviewer {name!r} was given; allowed: a name of 1 to 60 letters.")
     return name.strip()

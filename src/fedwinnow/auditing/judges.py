@@ -1,6 +1,6 @@
-"""The judges: no sample should be judged only by a model that knows its label by heart.
+"""The judges of an audit. A model that has memorised a label cannot judge it, so most judges use more than one model.
 
-All of them end in log-odds instead of probabilities, so that samples of which a model is sure still have an order.
+Scores are log-odds, not probabilities: probabilities near 0 or 1 are rounded, and their order would be lost.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from fedwinnow.federation.method import Method, verdict_of
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.options import option
 
-FOLLOWED = 2000  # samples of a site that are compared with others, the worst first
-COMPARED = 3  # of each class
-LEAST = 1e-300  # a probability that was rounded to 0
-Opinion = tuple[Tensor, Tensor, Tensor]  # of every class; that the given label is right; that it is wrong
+FOLLOWED = 2000  # how many samples of a site get samples to compare with, the most suspicious first
+COMPARED = 3  # samples to compare with, of each class
+LEAST = 1e-300  # stands for a probability that was rounded to 0
+Opinion = tuple[
+    Tensor, Tensor, Tensor
+]  # probabilities: of every class; that the given label is right; that it is wrong
 
 
 @dataclass(frozen=True)
 class Scored(Judge):
-    """Adds to a score what a person wants to compare: the nearest trustworthy samples of both classes."""
+    """Adds samples to compare with to a score: the nearest samples of both classes whose labels look right."""
 
     def opinions(self, method: Method, client: Client, got: Payload) -> Payload:
         reply = self.score(method, client, got)
@@ -50,7 +52,7 @@ class Final(Scored):
 
 @dataclass(frozen=True)
 class MeanOpinion(Scored):
-    """The mean over the rounds in which the site took part; steadier than any single round."""
+    """The mean over the rounds in which the site took part, which varies less than a single round."""
 
     name: ClassVar[str] = "mean"
     remembers: ClassVar[bool] = True
@@ -73,13 +75,13 @@ class MeanOpinion(Scored):
         last = opinion(method, client, got, self.prior)
         kept = dict(client.kept)
         if self.of != "local" or "visits" not in kept:
-            add(kept, last)  # the model of the last round belongs to the rounds; a site never visited has no other
+            add(kept, last)  # the last model counts as a round; a site that never took part has only this one
         return verdict(client, (kept["classes"], kept["right"], kept["wrong"]))
 
 
 @dataclass(frozen=True)
 class Halves(Final):
-    """Two halves of the federation train apart, and each one's last model judges the sites of the other."""
+    """Two halves of the federation train apart; the last model of each half judges the sites of the other half."""
 
     name: ClassVar[str] = "halves"
     federations: ClassVar[int] = 2
@@ -104,7 +106,7 @@ class OwnModel(Scored):
 
 @dataclass(frozen=True)
 class Filter(Scored):
-    """The method's own filter; the last global model orders the samples of which the filter is equally sure."""
+    """The method's verdict; the last global model decides the order of samples with the same p_wrong."""
 
     name: ClassVar[str] = "filter"
     prior: bool = option(False, "Add the log of the site's own label frequencies to the logits in training.")
@@ -119,9 +121,9 @@ class Filter(Scored):
 
 
 def opinion(method: Method, client: Client, model: Payload, prior: bool, *, own_statistics: bool = True) -> Opinion:
-    """What a model says of every sample of the site; where a method has several, what they say together.
+    """What a model thinks of every sample of the site; a method with several models joins their logits.
 
-    A trained model comes with statistics of its own.
+    `own_statistics=False`: the model was trained here and brings its batch-norm statistics along.
     """
     if not own_statistics:
         client.model.own_statistics = None
@@ -137,13 +139,13 @@ def opinion(method: Method, client: Client, model: Payload, prior: bool, *, own_
 
 
 def log_prior(class_counts: Tensor) -> Tensor:
-    """The log of the site's label frequencies; half a sample stands for a class that it has not seen."""
+    """The log of the site's label frequencies; a class without samples counts as half a sample."""
     counts = class_counts.double().clamp(min=0.5)
     return (counts / counts.sum()).log()
 
 
 def add(kept: Payload, found: Opinion) -> None:
-    """Take one more opinion into the mean."""
+    """Add one more opinion to the mean."""
     visits = kept.get("visits", torch.zeros(1)) + 1
     for key, value in zip(("classes", "right", "wrong"), found, strict=True):
         before = kept.get(key, torch.zeros_like(value))
@@ -159,8 +161,8 @@ def verdict(client: Client, found: Opinion) -> Payload:
 
 
 def comparisons(client: Client, got: Payload, score: Tensor, other: Tensor) -> Payload:
-    """For the worst samples, the nearest of the given and of the other class among those whose labels look right."""
-    if got:  # else it is the site's own model, which is there already
+    """For the most suspicious samples, the nearest samples of the given and of the other class that look right."""
+    if got:  # otherwise the client has its own model already
         client.model.own_statistics = None
         client.model.load(got)
     features = torch.nn.functional.normalize(client.predict_with_features()[1].cpu(), dim=1)
@@ -174,7 +176,7 @@ def comparisons(client: Client, got: Payload, score: Tensor, other: Tensor) -> P
             asked = (wanted[worst] == label).nonzero()[:, 0]
             if len(calm) and len(asked):
                 alike = features[worst[asked]] @ features[calm].T
-                alike[worst[asked][:, None] == calm[None]] = -2.0  # nobody is compared with itself
+                alike[worst[asked][:, None] == calm[None]] = -2.0  # no sample is compared with itself
                 best = alike.topk(min(COMPARED, len(calm)), dim=1)
                 near[asked, side, : best.indices.shape[1]] = calm[best.indices].masked_fill(best.values < -1.5, -1)
     return {"worst": worst, "near": near}

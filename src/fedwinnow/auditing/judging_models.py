@@ -1,4 +1,4 @@
-"""The models that judge: a federation that trains for the audit, or a run that has been trained before."""
+"""The models that judge: a federation that trains for the audit, or those of a finished run."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from fedwinnow.mathematics.payload import Payload
 from fedwinnow.randomness import Floats, Integers, permutation
 from fedwinnow.scene.scene import Scene
 
-PLAIN_LOSS = "cross_entropy"  # only this one is replaced: whoever asks for another loss means it
+PLAIN_LOSS = "cross_entropy"  # the default, which a judge with a prior replaces; another loss was chosen by the user
 
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """What the sites found, one after the other; each part of it stays on its site."""
+    """The scores of all sites, in the order of the holdings; each site keeps its own part."""
 
     stage: Stage
     score: Floats  # per holding: the log-odds that its label is wrong
@@ -48,9 +48,9 @@ def find_judge(spec: str) -> Judge:
 
 
 def prepare_audit(experiment: Experiment, judge: Judge, scene: Scene | None = None) -> Stage:
-    """The stage of the training, on another scene where one is given.
+    """The stage of the training; `scene` replaces the scene of the settings.
 
-    With a prior, plain cross-entropy gives way to the loss that knows the prior.
+    If the judge adds a prior, logit adjustment replaces plain cross-entropy.
     """
     method = find_method(experiment.method)
     refuse_unfit_method(method)
@@ -60,10 +60,10 @@ def prepare_audit(experiment: Experiment, judge: Judge, scene: Scene | None = No
 
 
 def refuse_unfit_method(method: Method) -> None:
-    """Refuse methods that need what no audit can have; trusted and public samples it may be given."""
+    """Refuse methods that need pooled data or the truth; an audit can have trusted and public samples."""
     reasons = {
         "pooled_data": "pools the data of all sites, which an audit must not do",
-        "truth": "is told which labels are right, so it cannot find that out",
+        "truth": "gets the true labels, so it cannot find the wrong ones",
     }
     for need in method.needed():
         if need in reasons:
@@ -73,7 +73,7 @@ def refuse_unfit_method(method: Method) -> None:
 def train_and_judge(
     stage: Stage, folder: Path, judge: Judge, execution: Execution, watchers: tuple[Watcher, ...] = ()
 ) -> Judged:
-    """Train in a folder, going on where an earlier call was interrupted, and let every site judge its labels."""
+    """Train in a folder, or continue an interrupted training there, and let every site judge its labels."""
     execution = dataclasses.replace(execution, judge=str(judge), resume=True)
     replies: dict[int, Payload] = {}
     for number, (part, judged) in enumerate(parts_of(stage, judge), start=1):
@@ -96,26 +96,26 @@ def judge_run(stage: Stage, folder: Path, judge: Judge, execution: Execution) ->
             raise DataError(f"{folder}: this run has no model yet. Continue it with --resume, or audit without --run.")
         if judge.remembers and not any(KEPT in head(path) for path in memories(place)):
             raise UsageError(
-                f"--judge {judge} needs what sites keep in mind while they train, and {folder} was not trained "
-                "for an audit. Allowed with --run: final and filter."
+                f"--judge {judge} needs notes that sites make while they train for an audit, and {folder} was not "
+                "trained for one. Allowed with --run: final and filter."
             )
         refuse_changed(place, identity_of(stage))
         return collected(stage, ask(stage, place, execution, everybody(stage)))
 
 
 def memories(place: RunFolder) -> list[Path]:
-    """The files of what the sites remember."""
+    """The files with the clients' memories."""
     return sorted(place.memory.glob("*.safetensors")) if place.memory.is_dir() else []
 
 
 def head(path: Path) -> str:
-    """The beginning of such a file, which names what is in it."""
+    """The beginning of a safetensors file, which names its tensors."""
     with path.open("rb") as stream:
         return stream.read(2**16).decode("latin-1")
 
 
 def parts_of(stage: Stage, judge: Judge) -> list[tuple[Stage, list[int]]]:
-    """What trains, with the sites that it judges: all of them, or each half the other."""
+    """The federations that train, each with the sites that it judges: one judges all, or each half the other half."""
     sites = everybody(stage)
     if judge.federations == 1:
         return [(stage, sites)]
@@ -127,7 +127,7 @@ def parts_of(stage: Stage, judge: Judge) -> list[tuple[Stage, list[int]]]:
 
 
 def half_of(stage: Stage, sites: list[int]) -> Stage:
-    """The same stage, of which only these sites take part; as many train in a round, of half the sites."""
+    """The same stage with these sites only; the same share of them trains in a round."""
     keep = np.isin(stage.sites.holdings.client, sites)
     part = dataclasses.replace(
         stage.sites, holdings=restricted(stage.sites.holdings, keep), given=stage.sites.given[keep]
@@ -144,7 +144,7 @@ def everybody(stage: Stage) -> list[int]:
 
 
 def ask(stage: Stage, place: RunFolder, execution: Execution, sites: Iterable[int]) -> dict[int, Payload]:
-    """The opinions of these sites, by the model of the folder's last checkpoint."""
+    """The replies of these sites, judged with the last checkpoint in the folder."""
     player = Player(stage, place, execution, ())
     try:
         player.restore()

@@ -1,4 +1,4 @@
-"""What a person sees of a sample: a small picture, or its cells as texts. Made on the site, kept on the site."""
+"""What a person sees of a sample: a small picture, or its cells as text. Previews never leave the site."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedwinnow.data.sources.table_source import TableSource
 from fedwinnow.data.table_reading import TextTable
 
 LARGEST_SIDE = 256  # pixels
-LOSSLESS_SIDE = 64  # small pictures stay exact
+LOSSLESS_SIDE = 64  # pixels; smaller pictures are saved without loss
 LONGEST_CELL = 400  # letters
 MOST_CELLS = 40
 
@@ -25,13 +25,13 @@ class Previews:
     """The previews of a data set's training part."""
 
     dataset: Dataset
-    table: TextTable | None  # where the samples came from one
+    table: TextTable | None  # if the samples came from a table
     columns: tuple[str, ...]
     lines: dict[str, int]  # id -> row of the table
 
     @classmethod
     def of(cls, dataset: Dataset, table: TextTable | None = None, columns: tuple[str, ...] = ()) -> Previews:
-        """With the table that the data was read from, where there is one."""
+        """The previews, with the table that the data was read from if there is one."""
         lines = {str(name): row for row, name in enumerate(dataset.train.ids)} if table is not None else {}
         if table is None and dataset.kind != "images" and dataset.source:
             source = catalogue.make("data", dataset.source)
@@ -75,5 +75,5 @@ def encoded(pixels: NDArray[Any]) -> tuple[bytes, str]:
 
 
 def cut(text: str) -> str:
-    """A cell that fits on a page."""
+    """The text, shortened to fit on a page."""
     return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…"

@@ -1,5 +1,5 @@
 "use strict";
-// Only the lines in sight are in the page, so that a hundred thousand of them scroll as well as a hundred.
+// Only the visible lines are in the page, so that a table of a hundred thousand lines scrolls smoothly.
 const data = JSON.parse(document.getElementById("rows").textContent);
 const HEIGHT = 32;
 const COLUMNS = ["id", "given", "suggested", "p_wrong", "decision"];

@@ -47,8 +47,9 @@ class Audit(AuditAsked, Flags):
     Each site gets a folder with audit.csv and report.html; the coordinator gets sites.csv with counts.
     """
 
-    run_folder: Annotated[Path | None, tyro.conf.arg(name="run")] = None
-    """A finished run whose model judges, instead of training."""
+    run_folder: Annotated[Path | None, tyro.conf.arg(name="run")] = setting(
+        None, "A finished run whose model judges, instead of training."
+    )
     no_self_test: bool = setting(False, "Withdrawn, without effect: there is no self-test any more.")
 
     def run(self) -> int:

@@ -1,4 +1,4 @@
-"""The catalogue commands: what there is to choose from, with every option. Reads source text, imports no torch."""
+"""The catalogue commands: list the parts and their options. They read source text and do not import torch."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Catalogue(Flags):
-    """Base of the catalogue commands."""
+    """The base of the catalogue commands."""
 
     family: ClassVar[str]
     name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None
     """Show this one with all its options; without a name, list them all."""
 
     def run(self) -> int:
-        """List the family or show one of it."""
+        """List the family, or show one part of it."""
         if self.name is None:
             self.list_all()
         else:
@@ -38,7 +38,7 @@ class Catalogue(Flags):
         return catalogue.find(self.family, name)
 
     def list_all(self) -> None:
-        """One line each."""
+        """Print one line for each part."""
         from fedwinnow.terminal import Grid
 
         entries = catalogue.entries(self.family)
@@ -49,7 +49,7 @@ class Catalogue(Flags):
         console.print(f"\n[dim]fedwinnow {self.family} NAME shows every option.[/]")
 
     def show(self, entry: catalogue.Entry) -> None:
-        """One part: what it is, where it comes from, its options."""
+        """Print one part: summary, source and options."""
         self.emit(as_json(entry))
         console = self.console()
         console.print(f"[bold]{escaped(entry.name)}[/]: {escaped(entry.summary)}")
@@ -71,7 +71,7 @@ def show_options(entry: catalogue.Entry, console: Console) -> None:
 
 
 def option_table(entry: catalogue.Entry) -> Grid:
-    """Every option: default, what is allowed, one sentence, and where it comes from."""
+    """Every option with its default, the allowed values, its meaning and its source."""
     from fedwinnow.terminal import Grid
 
     rows = []
@@ -84,7 +84,7 @@ def option_table(entry: catalogue.Entry) -> Grid:
 
 
 def as_json(entry: catalogue.Entry) -> dict[str, object]:
-    """An entry for machines."""
+    """An entry for JSON."""
     return {
         "name": entry.name,
         "summary": entry.summary,
@@ -96,7 +96,7 @@ def as_json(entry: catalogue.Entry) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Data(Catalogue):
-    """The data sources: your own files and published data sets."""
+    """The data sources: your files and published data sets."""
 
     family: ClassVar[str] = "data"
 
@@ -110,7 +110,7 @@ class Partitions(Catalogue):
 
 @dataclass(frozen=True)
 class Noises(Catalogue):
-    """The noises: how wrong is each client. Their `flip` option takes any of `fedwinnow flips`."""
+    """The noises: how many labels of each client are wrong. The option `flip` takes a name from `fedwinnow flips`."""
 
     family: ClassVar[str] = "noises"
 
@@ -152,6 +152,6 @@ class Optimizers(Catalogue):
 
 @dataclass(frozen=True)
 class Judges(Catalogue):
-    """The ways in which an audit judges labels."""
+    """The judges: the ways in which an audit scores labels."""
 
     family: ClassVar[str] = "judges"

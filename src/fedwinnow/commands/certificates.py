@@ -1,4 +1,4 @@
-"""`fedwinnow certificates`: keys for a federation that has none."""
+"""`fedwinnow certificates`: make the certificates and keys of a federation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedwinnow.errors import UsageError
 class Certificates(Flags):
     """Make a certificate authority, the coordinator's certificate, and a folder with a key for every site.
 
-    Give each site its own folder, over a way you trust, and nothing else; server.key stays with the coordinator.
+    Give each site only its own folder, over a channel that you trust; server.key stays with the coordinator.
     """
 
     host: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class Certificates(Flags):
     """A new folder."""
 
     def run(self) -> int:
-        """Make them, and say who gets what."""
+        """Make them, and print who gets which folder."""
         from fedwinnow.deployment.keys import make_certificates
 
         if not self.host or not self.sites:

@@ -1,4 +1,4 @@
-"""What the commands share: flags that all have, and printing for people or for machines."""
+"""What the commands share: common flags, and printing as text or as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Flags:
     quiet: bool = setting(False, "Print nothing but warnings and errors.")
 
     def console(self) -> Console:
-        """Where text for people goes; nowhere when it is not wanted."""
+        """Where text is printed; prints nothing with --quiet or --json."""
         from rich.console import Console
 
         console = Console(quiet=self.quiet or self.json, highlight=False)
@@ -28,13 +28,13 @@ class Flags:
         return console
 
     def emit(self, value: Any) -> None:
-        """Print a value for machines, if that was asked for."""
+        """Print a value as JSON, with --json."""
         if self.json:
             print(json.dumps(value, indent=1, allow_nan=False))
 
 
 def escaped(text: object) -> str:
-    """A user's text, a path for example, without the meaning that rich gives to brackets."""
+    """A user's text, for example a path, with brackets escaped for rich."""
     from rich.markup import escape
 
     return escape(str(text))

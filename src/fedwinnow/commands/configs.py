@@ -1,4 +1,4 @@
-"""`fedwinnow configs`: the papers' set-ups that come with this package."""
+"""`fedwinnow configs`: the set-ups of the papers that come with this package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedwinnow.flags import shipped
 
 @dataclass(frozen=True)
 class Configs(Flags):
-    """The set-ups of the papers, for --config NAME; a flag beside it wins, option by option."""
+    """The set-ups of the papers, for --config NAME; flags override single options of it."""
 
     def run(self) -> int:
         """One line each."""
@@ -20,5 +20,5 @@ class Configs(Flags):
         self.emit([{"name": name, "summary": line} for name, line in lines.items()])
         console = self.console()
         Grid("wt", (), [(f"[bold]{name}[/]", escaped(line)) for name, line in lines.items()]).show(console)
-        console.print("\n[dim]fedwinnow run --config NAME --rounds 5 changes one thing of it.[/]")
+        console.print("\n[dim]fedwinnow run --config NAME --rounds 5 changes one setting of it.[/]")
         return 0

@@ -1,4 +1,4 @@
-"""`fedwinnow demo`: the main job on embedded data."""
+"""`fedwinnow demo`: training and audit on data that comes with the package."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DURATION = "the demo takes about a minute on two cores"
 
 @dataclass(frozen=True)
 class Demo(Flags):
-    """Ten sites share handwritten digits; half of them mislabel. Train in spite of it, and audit the labels."""
+    """Ten sites hold handwritten digits, half of them with wrong labels. Train on them, and audit the labels."""
 
     out: Path = Path("demo")
     """The folder for the scene, its pictures and the runs."""
@@ -36,12 +36,12 @@ class Demo(Flags):
     )
 
     def run(self) -> int:
-        """Make the scene, show and draw it, train two methods on it, audit its labels, and say what was found."""
+        """Make, show and draw a scene, train two methods on it, audit its labels, and print the results."""
         from fedwinnow.scene.scene import Scene, describe_scene
         from fedwinnow.scene.scene_in_terminal import show_scene
 
         console = self.console()
-        console.print(f"{DURATION}; what is done stays in {self.out}", markup=False)
+        console.print(f"{DURATION}; the results stay in {self.out}", markup=False)
         scene = Scene.make(
             "digits", clients=10, partition="dirichlet:alpha=1", noise="uniform:share=0.5,low=0.4,high=0.6", seed=0
         )
@@ -56,8 +56,8 @@ class Demo(Flags):
         )
         show_runs(summaries, console)
         console.print(
-            f"\nLook at {'the pictures, at ' if pictures else ''}the report of each run, and at what each site is told "
-            "about its labels:"
+            f"\nLook at {'the pictures, at ' if pictures else ''}the report of each run, and at a site's report "
+            "on its labels:"
         )
         reports = [self.out / method / "report.html" for method in METHODS]
         worst = self.out / "audit" / scene.site_names[int(scene.realised.argmax())] / "report.html"
@@ -68,7 +68,7 @@ class Demo(Flags):
         return 0
 
     def draw(self, scene: Scene, console: Console) -> list[str]:
-        """The pictures of the scene; without the library that draws them the demo goes on."""
+        """The pictures of the scene; none if the drawing library is missing."""
         from fedwinnow.study.figures.scene_pictures import draw_scene
 
         try:
@@ -78,7 +78,7 @@ class Demo(Flags):
             return []
 
     def audit(self, console: Console) -> dict[str, Any]:
-        """The labels of all sites, judged; a second call of the demo finds it done."""
+        """Audit the labels of all sites, unless an earlier demo has done so."""
         from fedwinnow.auditing.audit import AuditSettings, perform
         from fedwinnow.auditing.audit_settings import DEFAULT_METHOD
         from fedwinnow.commands.progress import Bar
@@ -100,7 +100,7 @@ class Demo(Flags):
             return perform(AuditSettings(experiment), folder, Execution(redo=self.redo), (bar,)).facts
 
     def train(self, method: str, console: Console) -> dict[str, Any]:
-        """One run on the scene; a second call of the demo finds it finished."""
+        """Train one method on the scene, unless an earlier demo has done so."""
         from fedwinnow.commands.progress import Bar
         from fedwinnow.experiment.play import Execution, play
         from fedwinnow.experiment.settings import Experiment
@@ -118,7 +118,7 @@ class Demo(Flags):
 
 
 def show_runs(summaries: dict[str, dict[str, Any]], console: Console) -> None:
-    """What each method reached, side by side."""
+    """Print the results of the methods side by side."""
     from fedwinnow.experiment.report.templates import percent
     from fedwinnow.terminal import Grid
 

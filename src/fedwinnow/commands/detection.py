@@ -1,4 +1,4 @@
-"""`fedwinnow detection`: how surely noisy clients were told from clean ones."""
+"""`fedwinnow detection`: how reliably noisy clients were found."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Folders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metava
 
 @dataclass(frozen=True)
 class Detection(Flags):
-    """Split the clients of finished runs again, by many mixtures: recall, precision and matching ratio.
+    """Split the clients of finished runs again, with many mixtures: recall, precision and matching ratio.
 
-    The matching ratio is the share of mixtures that find exactly the noisy clients. A run of fednoro keeps what its
-    clients sent; with measure_every=1 it does so in every round of its first stage.
+    The matching ratio is the share of mixtures that find exactly the noisy clients. A run of fednoro keeps the
+    indicators of its clients; with measure_every=1 it does so in every round of its first stage.
     """
 
     folders: Folders = ()
@@ -48,7 +48,7 @@ class Detection(Flags):
         return 0
 
     def show(self, rows: list[dict[str, object]]) -> None:
-        """The rows for people, in per cent."""
+        """Print the rows as a table, in per cent."""
         from fedwinnow.terminal import Grid
 
         lines = []

@@ -1,4 +1,4 @@
-"""`fedwinnow doctor`: is everything there that is needed, and if not, what to do."""
+"""`fedwinnow doctor`: check that everything needed is there, and advise where it is not."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]!![/]
 
 @dataclass
 class Finding:
-    """One line of the report; `missing` means that fedwinnow cannot work, `absent` that something is optional."""
+    """One line of the report; `missing`: fedwinnow cannot work without it, `absent`: it is optional."""
 
     what: str
     state: Literal["ok", "absent", "missing"]
@@ -44,7 +44,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Doctor(Flags):
-    """Check Python, torch, device, cores, memory, extras, data sets and write permission; say what to do."""
+    """Check Python, torch, device, cores, memory, extras, data sets and write permission, and advise."""
 
     def run(self) -> int:
         """Print every finding; exit 3 when something needed is missing."""
@@ -112,7 +112,7 @@ def device_finding() -> Finding:
 
 
 def memory_bytes() -> int | None:
-    """The memory of this machine, where the system says it."""
+    """The memory of this machine; None if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -120,13 +120,13 @@ def memory_bytes() -> int | None:
 
 
 def data_findings() -> Iterator[Finding]:
-    """Which published data sets are there, and which file is missing where."""
+    """Which published data sets are there, and which files are missing."""
     from fedwinnow.data.source import Source
 
     for name, entry in catalogue.entries("data").items():
         source = catalogue.make("data", name) if "citation" in entry.facts else None
         if not isinstance(source, Source):
-            continue  # a user's own file, not a published set
+            continue  # a source for the user's files, not a published set
         missing = source.missing()
         yield Finding(f"data {name}", "absent" if missing else "ok", "\n".join(missing) or "there")
 

@@ -16,12 +16,12 @@ Folders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metava
 
 @dataclass(frozen=True)
 class Figure(Flags):
-    """Draw a picture from run folders; without a name, list what there is."""
+    """Draw a picture from run folders; without a name, list the pictures."""
 
     name: Name = ""
-    """Which picture."""
+    """The name of the picture."""
     folders: Folders = ()
-    """Run folders, or folders that have some. Seeds of one method are drawn as one line where that makes sense."""
+    """Run folders, or folders that have some. Curves show seeds of one method as one line."""
     out: Path | None = None
     """The file: .png, .svg or .pdf; none: figures/<name>.png and .svg."""
     column: str | None = None
@@ -32,7 +32,7 @@ class Figure(Flags):
     """sensitivity: the option of the method that differs between the runs."""
 
     def run(self) -> int:
-        """Draw, and say where."""
+        """Draw, and print the path."""
         from fedwinnow.study.figures.gallery import PICTURES, draw
 
         console = self.console()

@@ -17,39 +17,39 @@ from fedwinnow.setting import same
 
 @dataclass(frozen=True)
 class Join(Flags):
-    """Take part in a run: train on the data that is here, send what the ledger lists, keep the verdict on the labels.
+    """Take part in a run: train on this site's data, send what the ledger lists, keep the verdict on the labels.
 
-    The folder gets ledger.jsonl (what left this site, when, how many bytes), the site's own memory, and at the end
+    The folder gets ledger.jsonl (what left this site, when, how many bytes), the site's memory, and at the end
     audit.csv and report.html.
     """
 
     server: str = "127.0.0.1:8443"
     """The coordinator: host:port."""
     tls: Path | None = None
-    """This site's folder of `fedwinnow certificates`: ca.crt and site.key."""
+    """This site's folder from `fedwinnow certificates`, with ca.crt and site.key."""
     insecure: bool = False
-    """Plain text and no key: for trials on one machine."""
+    """Plain text without keys, for trials on one machine."""
     data: str | None = None
     """The site's data: a name with options (csv:path=a.csv,label=diagnosis,schema=schema.json), or a path."""
     scene: Path | None = None
-    """Instead of --data: a saved scene, of which this machine carries some clients."""
+    """Instead of --data: a saved scene, some of whose clients run on this machine."""
     clients: str | None = None
     """With --scene: which clients, for example 0-49 or 0,2,5-9; none: all."""
     least_count: int | None = None
-    """What concerns fewer samples does not leave this site; none: 5, or 0 with --scene. A coordinator may want more."""
+    """Numbers about fewer samples do not leave this site; none: 5, or 0 with --scene. A coordinator may raise it."""
     name: str | None = None
     """The site's name; none: that of its --tls folder, or of this machine. With keys, the key decides."""
     out: Path | None = None
     """The site's folder; none: sites/<name>."""
     allow_exposure: Literal["model", "client", "sample"] | None = None
-    """With --data: the most that others may learn of: the model, the site as a whole (client), or single samples.
+    """With --data: the most that others may learn about: the model, the site as a whole (client), or single samples.
 
     A method that sends more is refused. none: client."""
     device: str | None = same(PlaceSettings, "device")
     patience: float = 600.0
     """Seconds to wait for a coordinator that cannot be reached."""
     heartbeat: float = 30.0
-    """Seconds; the coordinator holds this site for lost when it shows no sign of life for two of them."""
+    """Seconds between signs of life; after two without one, the coordinator counts this site as lost."""
 
     def run(self) -> int:
         """Answer until the run is over."""
@@ -83,7 +83,7 @@ class Join(Flags):
         return 0
 
     def check(self) -> None:
-        """What can be said before anything is read."""
+        """Refuse wrong flags before any file is read."""
         found = re.fullmatch(r"[A-Za-z0-9._-]+:(\d{1,5})", self.server)
         if found is None or not 1 <= int(found[1]) <= 65535:
             raise UsageError(
@@ -96,11 +96,11 @@ class Join(Flags):
             raise UsageError(f"--patience {self.patience:g} was given; allowed: 0 seconds or more.")
         if self.allow_exposure is not None and self.scene is not None:
             raise UsageError(
-                f"--allow-exposure {self.allow_exposure} was given with --scene; allowed: with --data. The samples of "
-                f"a scene are those of its coordinator too."
+                f"--allow-exposure {self.allow_exposure} was given with --scene; allowed: with --data. The coordinator "
+                f"has the samples of a scene too."
             )
         refuse_unless_protected(self.tls, self.insecure, self.say)
 
     def say(self, text: str) -> None:
-        """A line for the operator."""
+        """Print a line for the operator."""
         tell(text, quiet=self.quiet)

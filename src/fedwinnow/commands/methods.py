@@ -14,9 +14,9 @@ from fedwinnow.experiment.report.templates import LEARNS, RECEIVERS
 if TYPE_CHECKING:
     from rich.console import Console
 
-# what a method may need -> how the catalogue says it
+# what a method needs -> the words of the catalogue
 NEEDS = {
-    "truth": "CHEATS: it is handed only truly clean samples; an upper reference, not a method",
+    "truth": "CHEATS: it trains only on samples whose labels are really right; an upper reference, not a method",
     "pooled_data": "NOT FEDERATED: all samples are in one place; a reference",
     "trusted_data": "trusted samples on the server (--trusted)",
     "public_data": "samples without labels that every site and the server have (--public)",
@@ -34,11 +34,11 @@ class Methods(Catalogue):
     family: ClassVar[str] = "methods"
 
     def find(self, name: str) -> catalogue.Entry:
-        """One of ours, an installed one, or a user's own file."""
+        """The method of this name, from fedwinnow, an installed package or a user's file."""
         return catalogue.in_file("methods", Path(name)) if name.endswith(".py") else super().find(name)
 
     def list_all(self) -> None:
-        """One line each, with what sets it apart from FedAvg."""
+        """Two lines each: a summary, and what it needs and reveals beyond FedAvg."""
         from fedwinnow.terminal import Grid
 
         entries = catalogue.entries(self.family)
@@ -55,8 +55,7 @@ class Methods(Catalogue):
         console.print("\n[dim]fedwinnow methods NAME shows every option; ./my_method.py works as a NAME.[/]")
 
     def show(self, entry: catalogue.Entry) -> None:
-        """One method from end to end."""
-
+        """Everything about one method."""
         self.emit(as_json(entry))
         console = self.console()
         console.print(f"[bold]{escaped(entry.name)}[/]: {escaped(entry.summary)}")
@@ -95,12 +94,12 @@ def show_exposure(entry: catalogue.Entry, console: Console) -> None:
 
 
 def received_by(entry: catalogue.Entry, key: str) -> str:
-    """Who gets what a site sends under a key, in words."""
+    """Who receives the values that a site sends under a key, in words."""
     return RECEIVERS["server", "sites"] if key in entry.facts.get("forwards", {}) else RECEIVERS["server",]
 
 
 def to_other_sites(entry: catalogue.Entry) -> str:
-    """The keys that other sites may receive as one site sent them."""
+    """The keys that the server may forward to other sites unchanged."""
     return ", ".join(entry.facts.get("forwards", {}))
 
 

@@ -24,7 +24,7 @@ Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 
 @dataclass(frozen=True)
 class PaperList(Flags):
-    """The recipes: every table of the papers, how many runs it takes and which of its methods are missing here."""
+    """The recipes: every table of the papers, with its size and the methods that fedwinnow does not have."""
 
     def run(self) -> int:
         """One line each."""
@@ -45,27 +45,27 @@ class PaperList(Flags):
 
 @dataclass(frozen=True)
 class Chosen(Flags):
-    """A recipe and its runs; what `run` and `table` share."""
+    """A recipe and its runs: the flags that `run` and `table` share."""
 
     name: Name = ""
     """A name from `fedwinnow paper list`, for example feddiv-table-1."""
     scale: Literal["laptop", "paper"] = "laptop"
-    """The paper's exact setting (a big machine's job), or a faithful miniature."""
+    """The paper's exact setting, which needs a big machine, or a miniature for a laptop."""
     runs: Path | None = None
     """The folder of the runs; none: papers/<name>-<scale>."""
     methods: tuple[str, ...] = ()
-    """Only these rows, by the names that the paper's table has here."""
+    """Only these rows of the paper's table, by name."""
     also: tuple[str, ...] = ()
-    """Methods for all columns that the paper's table does not have there, for example oracle fedgr:preset=code."""
+    """Further methods, which the paper's table does not have, for example oracle fedgr:preset=code."""
     columns: tuple[str, ...] = ()
-    """Only the columns that have one of these words in their name."""
+    """Only the columns whose name contains one of these words."""
     seeds: tuple[int, ...] = ()
-    """Other seeds than the recipe's."""
+    """The seeds; none: those of the recipe."""
     set: tuple[str, ...] = ()
     """Changes for every run, as key=value: rounds=5 data=digits model=resnet18:weights=FILE."""
 
     def recipe(self) -> Recipe:
-        """The recipe that was asked for."""
+        """The recipe of this name."""
         from fedwinnow.study.recipes import find_recipe
 
         if not self.name:
@@ -73,7 +73,7 @@ class Chosen(Flags):
         return find_recipe(self.name)
 
     def make_plan(self) -> Plan:
-        """Its runs."""
+        """The runs of the recipe."""
         from fedwinnow.study.recipe_table import default_folder
 
         recipe = self.recipe()
@@ -91,7 +91,7 @@ class Chosen(Flags):
 
 @dataclass(frozen=True)
 class PaperRun(Chosen):
-    """Run a recipe: the same command again skips what is finished and resumes what is not."""
+    """Run a recipe; the same command again skips finished runs and resumes the others."""
 
     jobs: int = same(SweepSettings, "jobs")
     engine: str = same(SweepSettings, "engine")
@@ -102,10 +102,10 @@ class PaperRun(Chosen):
         "Start all runs anew; stale: those that were made of other code or data.",
     )
     plan: bool = False
-    """Only say what would be run, and how many hours it would take."""
+    """Only print what would be run, and how many hours it would take."""
 
     def run(self) -> int:
-        """Say what will happen, then do it."""
+        """Print what will be run, then run it."""
         from fedwinnow.commands.sweep import carry_out, planned
         from fedwinnow.experiment.play import Execution
         from fedwinnow.study.engine import make_engine
@@ -121,7 +121,7 @@ class PaperRun(Chosen):
         return carry_out(self, plan, engine, work, f"paper table {self.name} --scale {self.scale}")
 
     def announce(self, plan: Plan, console: Console) -> None:
-        """What the recipe is, what was changed, what it costs."""
+        """Print the recipe, how it differs from the paper, and what it costs."""
         from fedwinnow.experiment.time_estimate import in_words
         from fedwinnow.study.plan_cost import estimated_hours
         from fedwinnow.study.sweep import states_of
@@ -149,12 +149,12 @@ class PaperRun(Chosen):
 
 @dataclass(frozen=True)
 class PaperTable(Chosen):
-    """The table of a recipe from its runs, the paper's own numbers beside ours; cells without a run stay visible."""
+    """The table of a recipe from its runs, with the paper's numbers beside ours; cells without a run are empty."""
 
     test: Literal["t", "wilcoxon"] = "t"
     """The paired test over seeds."""
     alpha: float = 0.05
-    """What a corrected p value may be at most for a difference to count."""
+    """The largest corrected p-value with which a difference counts."""
     format: Literal["terminal", "markdown", "latex", "csv"] = "terminal"
     """What to print."""
     out: Path | None = None

@@ -19,7 +19,7 @@ from fedwinnow.terminal import Grid
 
 
 class Bar(Watcher):
-    """Shows rounds as they happen; only on a terminal."""
+    """Shows the rounds of a run, on a terminal only."""
 
     def __init__(self, console: Console, backend: str = "serial", device: str | None = None) -> None:
         self.console, self.backend, self.device = console, backend, device
@@ -47,7 +47,7 @@ class Bar(Watcher):
         self.progress.stop()
 
     def started(self, stage: Stage, done: int, rounds: int) -> None:
-        """Say what is about to happen."""
+        """Print what will be run, and how long it will take."""
         self.progress.update(self.task, total=rounds, completed=done)
         scene = stage.scene
         again = f", continuing after round {done}" if done else ""
@@ -65,20 +65,20 @@ class Bar(Watcher):
             self.console.print(f"[dim]this will take {in_words(seconds)}[/]")
 
     def round(self, row: dict[str, Any]) -> None:
-        """One more round."""
+        """Show one more round."""
         text = f"accuracy {percent(row.get('accuracy'))}, {row['seconds']:.2f} s a round"
         self.progress.update(self.task, completed=row["round"], text=text)
         warn_of_ranking(row.get("quality_correlation"), self.console)
 
 
 WARNINGS = {
-    "truth": "this method CHEATS: it is handed only truly clean samples, as an upper reference",
+    "truth": "this method CHEATS: it trains only on samples whose labels are really right, as an upper reference",
     "pooled_data": "this method is NOT federated: all samples are in one place, as a reference",
 }
 
 
 def show_summary(summary: dict[str, Any], folder: Path, console: Console) -> None:
-    """The numbers of a finished run, last, last ten and best side by side."""
+    """Print the numbers of a finished run: the last round, the last ten and the best."""
     columns = [summary["last"], summary["last10"], summary["best"]]
     names = ("accuracy", "balanced_accuracy", "macro_f1")
     rows = [(name.replace("_", " "), *(percent(column[name]) for column in columns)) for name in names]
@@ -106,7 +106,7 @@ def show_summary(summary: dict[str, Any], folder: Path, console: Console) -> Non
 
 
 def warn_of_ranking(correlation: float | None, console: Console) -> None:
-    """Say it when a method holds its best clients for its worst."""
+    """Warn if a method takes its best clients for its worst."""
     if correlation is not None and correlation < 0:
         console.print(
             f"[yellow]the method ranks its clients BACKWARDS: its estimate of their data quality has a correlation of "

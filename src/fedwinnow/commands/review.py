@@ -18,15 +18,16 @@ Where = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="FOLD
 
 @dataclass(frozen=True)
 class Review(Flags):
-    """Look at the labels of one site that are worth a look, and decide, in a browser on this machine.
+    """Review the labels of one site that are worth a look, in a browser on this machine.
 
-    Every keystroke is saved to decisions.csv in the site's folder; `fedwinnow apply` then writes the corrected data.
+    Every decision is saved at once in decisions.csv in the site's folder; `fedwinnow apply` then writes the corrected
+    data.
     """
 
     folder: Where = None
     """The folder of an audited site, for example audits/x/north."""
     reviewer: str | None = None
-    """Your name; a second reviewer takes another, and the page shows how far both agree. None: the user's name."""
+    """Your name; a second reviewer takes another, and the page shows how far both agree. None: your user name."""
     port: int = 0
     """The port on 127.0.0.1; 0: any free one."""
     no_browser: bool = False
@@ -41,16 +42,17 @@ class Review(Flags):
         from fedwinnow.auditing.reviewing.review_server import ReviewServer
 
         if self.folder is None:
-            raise UsageError("no folder was given; needed: that of one audited site, for example audits/x/north.")
-        desk = ReviewQueue(self.folder, check_reviewer(self.reviewer if self.reviewer is not None else user_name()))
-        with ReviewServer(desk, self.port) as server:
-            self.emit({"url": server.url, "to_review": len(desk.rows), "reviewer": desk.reviewer})
+            raise UsageError("no folder was given; needed: the folder of an audited site, for example audits/x/north.")
+        queue = ReviewQueue(self.folder, check_reviewer(self.reviewer if self.reviewer is not None else user_name()))
+        with ReviewServer(queue, self.port) as server:
+            self.emit({"url": server.url, "to_review": len(queue.rows), "reviewer": queue.reviewer})
             if self.json:
-                sys.stdout.flush()  # whoever reads it waits for the address
+                sys.stdout.flush()  # the reading program waits for the address
             else:
-                # Also with --quiet: without its address the page is of no use.
+                # Also with --quiet: without its address the page is useless.
                 print(
-                    f"{len(desk.rows)} labels to review, as {desk.reviewer}: {server.url}\nCtrl-C ends it.", flush=True
+                    f"{len(queue.rows)} labels to review, as {queue.reviewer}: {server.url}\nCtrl-C ends it.",
+                    flush=True,
                 )
             if not self.no_browser:
                 webbrowser.open(server.url)
@@ -62,7 +64,7 @@ class Review(Flags):
 
 
 def user_name() -> str:
-    """Who is at the keyboard, as far as the system knows."""
+    """The name of the logged-in user, or "reviewer" if the system does not know it."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):

@@ -20,7 +20,7 @@ Folder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 @as_flags("scene")
 @dataclass(frozen=True)
 class SceneMake(SceneSettings, Flags):
-    """Make a scene: deal the data out to clients, make labels wrong, measure how wrong they really are.
+    """Make a scene: deal the data out to clients, make labels wrong, and count the wrong labels.
 
     Every part is written name:key=value,key=value; `fedwinnow data`, `partitions`, `noises` and `flips` list them.
     """
@@ -31,7 +31,6 @@ class SceneMake(SceneSettings, Flags):
 
     def run(self) -> int:
         """Make, save and show."""
-
         from fedwinnow.scene.scene import Scene, describe_scene
         from fedwinnow.scene.scene_in_terminal import show_scene
 
@@ -59,7 +58,7 @@ class SceneShow(Flags):
     folder: Folder = Path("scenes/scene")
     """The folder of the scene."""
     limit: int = 40
-    """Show at most so many clients."""
+    """The most clients to show."""
 
     def run(self) -> int:
         """Load and show."""
@@ -83,7 +82,7 @@ class SceneDraw(Flags):
     format: Literal["png", "svg"] = "png"
     """The kind of picture."""
     out: Path | None = None
-    """The folder for the pictures; none: the scene's own."""
+    """The folder for the pictures; none: the folder of the scene."""
 
     def run(self) -> int:
         """Load and draw."""
@@ -99,7 +98,7 @@ class SceneDraw(Flags):
 
 @dataclass(frozen=True)
 class SceneExport(Flags):
-    """Write the arrays `client`, `given` and, where known, `true`, aligned with the training rows (-1: nobody)."""
+    """Write the arrays `client`, `given` and, if known, `true`, aligned with the training rows (-1: no client)."""
 
     folder: Folder = Path("scenes/scene")
     """The folder of the scene."""
@@ -120,7 +119,7 @@ class SceneExport(Flags):
 
 @dataclass(frozen=True)
 class SceneImport(Flags):
-    """Take over a scene that was made elsewhere."""
+    """Import a scene that another program made."""
 
     data: str = same(SceneSettings, "data", "The data it belongs to.")
     source: Annotated[Path | None, tyro.conf.arg(name="from")] = None

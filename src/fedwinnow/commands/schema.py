@@ -1,4 +1,4 @@
-"""`fedwinnow schema`: what sites with tables must share before they train together."""
+"""`fedwinnow schema`: the description of a table that all sites must share before they train together."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fedwinnow.errors import UsageError
 
 @dataclass(frozen=True)
 class Schema(Flags):
-    """Write how a table becomes numbers and which classes there are, for other sites to take over (schema=FILE).
+    """Write how a table becomes numbers and which classes there are, for other sites to use (schema=FILE).
 
     The file has the names of columns, the mean and deviation of numbers, the texts of categories and the names of the
-    classes; it has no row of the table.
+    classes, but no row of the table.
     """
 
     data: str = ""
@@ -34,7 +34,7 @@ class Schema(Flags):
         source = catalogue.make("data", understood(self.data)) if self.data else None
         if not isinstance(source, TableSource):
             raise UsageError(f"--data {self.data or '(nothing)'} was given; allowed: a table (csv:..., parquet:...).")
-        if self.out.suffix != ".json":  # the table itself must not be overwritten by a slip
+        if self.out.suffix != ".json":  # a slip must not overwrite the table
             raise UsageError(f"--out {self.out} was given; allowed: a file that ends in .json.")
         schema = source.fitted_schema()
         write_text(self.out, json.dumps(schema.to_dict(), indent=1) + "\n")

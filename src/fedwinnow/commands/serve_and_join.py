@@ -10,7 +10,7 @@ from fedwinnow.errors import UsageError
 
 
 def refuse_unless_protected(tls: Path | None, insecure: bool, say: Callable[[str], None]) -> None:
-    """Plain text only where somebody asked for it by its name."""
+    """Refuse a connection in plain text unless --insecure was given."""
     if tls is None and not insecure:
         raise UsageError(
             "no --tls was given; allowed: --tls FOLDER (`fedwinnow certificates` makes one), or --insecure, which "
@@ -19,10 +19,10 @@ def refuse_unless_protected(tls: Path | None, insecure: bool, say: Callable[[str
     if tls is not None and insecure:
         raise UsageError("--tls and --insecure exclude each other; give one of them.")
     if insecure:
-        say("insecure: everything travels as plain text, and whoever reaches the port can read it and take part")
+        say("insecure: everything travels as plain text, and anybody who reaches the port can read it and take part")
 
 
 def tell(text: str, *, quiet: bool) -> None:
-    """A line for the operator, at once, beside what machines read."""
+    """Print a line for the operator at once, to stderr, so that stdout has JSON only."""
     if not quiet:
         print(text, file=sys.stderr, flush=True)

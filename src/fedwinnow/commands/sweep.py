@@ -27,11 +27,11 @@ STATUSES = ("finished", "skipped", "failed", "stale")
 @as_flags("method", "seed", "resume", "rows", "scenes")
 @dataclass(frozen=True)
 class Sweep(SweepSettings, Run):
-    """Run every method on every scene with every seed: the same scene and the same first weights for all at a seed.
+    """Run every method on every scene with every seed; with the same seed, all have the same scene and first weights.
 
-    Flags, or a TOML file: fedwinnow sweep study.toml. The same command again skips what is finished and resumes what
-    is not; runs that were made of other code or data than there is now are stale, and left alone without --redo. Every
-    flag of `run` may be given; it holds for all runs.
+    Give flags, or a TOML file: fedwinnow sweep study.toml. The same command again skips finished runs and resumes the
+    others; runs that were made with other code or data than there is now are stale, and stay as they are without
+    --redo. Every flag of `run` is allowed, and holds for all runs.
     """
 
     takes_file: ClassVar[bool] = True
@@ -47,7 +47,7 @@ class Sweep(SweepSettings, Run):
     scenes: tuple[dict[str, Any], ...] = setting((), "Scenes with settings of their own; from a file.")
 
     def run(self) -> int:
-        """Plan, say so, run, report."""
+        """Make the plan, print it, run it, and report."""
         from fedwinnow.study.engine import make_engine
         from fedwinnow.study.sweep import Work
 
@@ -77,14 +77,16 @@ class Sweep(SweepSettings, Run):
         return make_plan(self.sweep_folder(), rows, scenes, self.seeds, base)
 
     def refuse_ignored(self) -> None:
-        """Lists that scenes, or a saved one, would overrule without a word."""
+        """Refuse --partitions and --noises where the scenes would override them."""
         self.refuse_beside_scene()
         for name in ("partitions", "noises"):
             if getattr(self, name) and (self.scenes or self.scene is not None):
-                raise UsageError(f"--{name} was given beside scenes that have their own; allowed: one of the two.")
+                raise UsageError(
+                    f"--{name} was given together with scenes, which have their own; allowed: one of the two."
+                )
 
     def show_plan(self, plan: Plan, engine: Engine, console: Console) -> int:
-        """Every run with its state, and the cost of what is left."""
+        """Print every run with its state, and how long the rest takes."""
         from fedwinnow.terminal import Grid
 
         self.emit(planned(plan))
@@ -95,17 +97,17 @@ class Sweep(SweepSettings, Run):
 
 
 def planned(plan: Plan) -> list[dict[str, str]]:
-    """Every run of a plan, for machines."""
+    """Every run of a plan, for JSON."""
     return [{**job.request, "folder": str(job.folder), "state": plan.state(job)} for job in plan.jobs]
 
 
 def carry_out(flags: Flags, plan: Plan, engine: Engine, work: Work, following: str) -> int:
-    """Run a plan and say what came of it; `following` is the command that looks at it."""
+    """Run a plan and print the outcome; `following` is the command to use next."""
     from fedwinnow.device import choose_device
     from fedwinnow.study.sweep import run_plan
 
     console = flags.console()
-    if not engine.has_workers:  # the machines of a cluster have devices of their own
+    if not engine.has_workers:  # a cluster's machines have other devices
         choose_device(work.execution.device)
     try:
         swept = run_plan(plan, engine, work, lambda outcome, clock: tell(outcome, clock, console))
@@ -117,7 +119,7 @@ def carry_out(flags: Flags, plan: Plan, engine: Engine, work: Work, following: s
 
 
 def announce(plan: Plan, engine: Engine, device: str | None, console: Console, redo: Redo = None) -> None:
-    """How many runs there are, what state they are in, what they will cost."""
+    """Print how many runs there are, their states, and how long they will take."""
     from fedwinnow.experiment.time_estimate import in_words
     from fedwinnow.study.sweep import estimated_seconds, states_of, to_play
 
@@ -125,7 +127,7 @@ def announce(plan: Plan, engine: Engine, device: str | None, console: Console, r
         return
     states = states_of(plan)
     stale = f", {states['stale']} stale" if states["stale"] else ""
-    stale += {None: "", "stale": ", which are started anew", "all": "; all are started anew"}[redo]
+    stale += {None: "", "stale": ", which are started again", "all": "; all are started again"}[redo]
     count = [len({getattr(job, name) for job in plan.jobs}) for name in ("row", "scene", "seed")]
     console.print(
         f"{len(plan.jobs)} runs: {count[0]} methods x {count[1]} scenes x {count[2]} seeds; "
@@ -143,7 +145,7 @@ def announce(plan: Plan, engine: Engine, device: str | None, console: Console, r
 
 
 def tell(outcome: Outcome, clock: Clock, console: Console) -> None:
-    """One line for a run that has ended, with the time left."""
+    """Print one line for a run that has ended, with the time left."""
     from fedwinnow.experiment.report.templates import percent
     from fedwinnow.experiment.time_estimate import in_words
 
@@ -161,7 +163,7 @@ def tell(outcome: Outcome, clock: Clock, console: Console) -> None:
 
 
 def report(swept: Swept, console: Console, following: str) -> int:
-    """What became of the sweep and what to do next; 4 where a run failed, or is stale."""
+    """Print the outcome of the sweep and the next command; returns 4 if a run failed or is stale."""
     import sys
 
     counts = {name: sum(one.status == name for one in swept.outcomes) for name in STATUSES}
@@ -179,7 +181,7 @@ def report(swept: Swept, console: Console, following: str) -> int:
         reasons = "; ".join(dict.fromkeys(outcome.message for outcome in swept.stale))
         print(
             f"error: {counts['stale']} of {len(swept.outcomes)} runs are stale and were not played: {reasons}. "
-            "Add --redo stale to play them anew, or restore what they were made of.",
+            "Add --redo stale to play them again, or restore the old code and data.",
             file=sys.stderr,
         )
     return 4 if swept.failed or swept.stale else 0

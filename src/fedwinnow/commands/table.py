@@ -1,4 +1,4 @@
-"""`fedwinnow table`: run folders as a table one may believe."""
+"""`fedwinnow table`: a table of runs, with a statistical test."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Folders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metava
 
 @dataclass(frozen=True)
 class TableOfRuns(Flags):
-    """Rows and columns from any set of run folders, with means, deviations and a paired test over seeds.
+    """A table of run folders, with means, deviations and a paired test over seeds.
 
     A row is a method, a column a scene; a folder that holds run folders stands for all of them. The best of a column
-    is bold only where a paired test says that it is better than every other row.
+    is bold only if a paired test finds it better than every other row.
     """
 
     folders: Folders = ()
@@ -37,7 +37,7 @@ class TableOfRuns(Flags):
     test: Literal["t", "wilcoxon"] = "t"
     """The paired test over seeds: Student's t, or Wilcoxon's signed ranks (needs six seeds or more)."""
     alpha: float = 0.05
-    """What a corrected p value may be at most for a difference to count."""
+    """The largest corrected p-value with which a difference counts."""
     against: str | None = None
     """A row to compare with each of the others over all columns, below the table (Wilcoxon's test, Holm-corrected)."""
     format: Literal["terminal", "markdown", "latex", "csv"] = "terminal"
@@ -56,7 +56,7 @@ class TableOfRuns(Flags):
 
 
 def split_names(text: str) -> tuple[str, ...]:
-    """Names separated by commas; a flag's hyphen is the setting's underscore."""
+    """Names separated by commas; hyphens become underscores, as in the names of settings."""
     return tuple(name.strip().replace("-", "_") for name in text.split(",") if name.strip())
 
 

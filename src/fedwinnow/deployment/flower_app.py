@@ -1,6 +1,6 @@
 """The Flower app: a run on an existing Flower federation, started with `flwr run`.
 
-The run config of the server has `flags` (a TOML file as for `fedwinnow run`), `out` and `sites`. The node config of
+The run config of the server has `config` (a TOML file as for `fedwinnow run`), `out` and `sites`. The node config of
 each site has `data`, or `scene` and `clients`, and `folder`; `allow-exposure` and `least-count` are as in `join`. This
 file uses Flower's public interface only.
 """
@@ -33,10 +33,10 @@ Number = TypeVar("Number", int, float)
 def main(grid: Grid, context: Context) -> None:
     """Play the run of the run config."""
     settings = {key: str(value) for key, value in context.run_config.items()}
-    for key in ("flags", "out", "sites"):
+    for key in ("config", "out", "sites"):
         if key not in settings:
             raise UsageError(f"the run config has no '{key}'; needed: config, out and sites.")
-    config = find_config(settings["flags"])
+    config = find_config(settings["config"])
     serve = ServeSettings(**read_config(config, ServeSettings), config=config)
     sites = number(int, "sites", settings["sites"])
     timeout = number(float, "timeout", settings.get("timeout", str(serve.timeout)))

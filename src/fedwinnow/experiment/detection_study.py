@@ -1,4 +1,4 @@
-"""How surely a run's indicators tell noisy clients from clean ones: many mixtures instead of the one that decided."""
+"""How reliably a run's indicators separate noisy clients from clean ones: fit many mixtures instead of one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Fitting:
     seed: int = 0
     covariance: Covariance = "full"
     measure: Measure = "norm"
-    normalise: bool | None = True  # None: as the run itself did
+    normalise: bool | None = True  # None: as in the run
 
     def __post_init__(self) -> None:
         if self.fits < 1:
@@ -34,7 +34,7 @@ class Fitting:
 
 
 def study_detection(folder: str | Path, fitting: Fitting | None = None) -> list[dict[str, Any]]:
-    """Recall, precision and matching ratio over many mixtures, one row for each round whose indicators the run kept."""
+    """Recall, precision and matching ratio over many mixtures, one row for each round with indicators."""
     result, fitting = Result(folder), fitting or Fitting()
     rounds = [row for row in result.rounds if "indicator" in row]
     if not rounds:
@@ -43,7 +43,7 @@ def study_detection(folder: str | Path, fitting: Fitting | None = None) -> list[
             "fednoro, write them."
         )
     if result.scene.true is None:
-        raise DataError(f"{result.folder}: the truth is unknown, so nobody can say which clients are noisy.")
+        raise DataError(f"{result.folder}: the true labels are unknown, so it is not known which clients are noisy.")
     if fitting.normalise is None:
         fitting = replace(fitting, normalise=normalised_by(result))
     noisy = set(noisy_ones(result.scene.realised))
@@ -51,14 +51,14 @@ def study_detection(folder: str | Path, fitting: Fitting | None = None) -> list[
 
 
 def normalised_by(result: Result) -> bool:
-    """Whether the run's method mapped the indicators to 0..1; a method without that option is taken to do so."""
+    """Whether the run's method mapped the indicators to 0..1; true for a method without that option."""
     config = RunFolder(result.folder).settings()
     return bool(config["method"].get("normalise", True))
 
 
 def score(row: dict[str, Any], noisy: set[int], fitting: Fitting) -> dict[str, Any]:
     """The figures of one measured round."""
-    table = torch.from_numpy(np.array(row["indicator"], dtype=np.float64))  # what is null becomes NaN
+    table = torch.from_numpy(np.array(row["indicator"], dtype=np.float64))  # null becomes NaN
     points = prepared(table, ~table.isnan(), bool(fitting.normalise))
     fitted = fit_mixtures(points, fitting.fits, fitting.seed, covariance=fitting.covariance)
     sets = fitted.larger(fitting.measure).numpy()

@@ -1,4 +1,4 @@
-"""The evaluation side of the wall: it alone knows test labels and true labels, and turns them into numbers."""
+"""The evaluation, the only part of a run that knows test labels and true labels; it turns them into numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import Scene
 
 SCORES = ("accuracy", "balanced_accuracy", "macro_f1")
-NOBODY = -1  # in place of a prediction, where nobody made one
+NOBODY = -1  # instead of a prediction, where a site did not answer
 NOISY_CLIENT = 0.1  # a client counts as noisy above this share of wrong labels
 
 
@@ -31,23 +31,23 @@ class Evaluation:
         self.labels = labels
         self.trained = trained  # who trains on what
         self.places = places  # where each of those holdings is in the scene
-        self.simulated = simulated  # real sites are asked nothing that the method does not ask
+        self.simulated = simulated  # real sites get no questions besides those of the method
 
     @property
     def everybody(self) -> tuple[int, ...]:
-        """All clients that hold samples and may be asked about them."""
+        """All clients that hold samples; no one if the sites are real."""
         return () if not self.simulated else tuple(np.flatnonzero(self.scene.holdings.sizes).tolist())
 
     def scores(self, federation: Federation, part: str) -> dict[str, Any] | None:
-        """Task scores of what the method answers on the test part or the noisy hold-out; None where there is none.
+        """Task scores of the method on the test part or the noisy hold-out; None if there is no such part.
 
-        Where every client has a model of its own, they are the mean of all of them.
+        If every client has its own model, the scores are means over their models.
         """
         labels = self.labels.get(part)
         if labels is None or not len(labels):
             return None
         if federation.method.own_models:
-            trained = set(federation.server.available)  # who is absent has a model that nobody trained
+            trained = set(federation.server.available)  # an absent client's model was never trained
             asked = tuple(client for client in self.everybody if client in trained)
             replies = federation.ask_all(f"{SCORE}{part}", asked)
             return task.of_several([reply["logits"].numpy() for _, reply in replies], labels)
@@ -61,7 +61,7 @@ class Evaluation:
         return scores
 
     def round(self, federation: Federation) -> dict[str, Any]:
-        """What is measured after a round: the test scores, and on the noisy hold-out the accuracy."""
+        """The measurements after a round: test scores, and the accuracy on the noisy hold-out."""
         test = self.scores(federation, "test")
         row = {name: None if test is None else test[name] for name in (*SCORES, "loss")}
         if test is not None:
@@ -72,7 +72,7 @@ class Evaluation:
         return row
 
     def remarks(self, tally: Tally) -> dict[str, Any]:
-        """What the clients' remarks of one round are worth: selected samples, pseudo-labels, what is memorised."""
+        """Measurements of the clients' notes of one round: selected samples, pseudo-labels, memorised labels."""
         said: dict[str, dict[int, Any]] = {}
         for client, notes in tally.notes.items():
             for name, value in notes.items():
@@ -93,7 +93,7 @@ class Evaluation:
         return self.places[self.trained.of(client)]
 
     def selection(self, chosen: dict[int, Any]) -> dict[str, Any]:
-        """Label precision and recall of the samples that were taken for clean."""
+        """Label precision and recall of the samples that clients selected as clean."""
         if self.scene.wrong is None:
             return {}
         wrong = [self.scene.wrong[self.mine(client)] for client in chosen]
@@ -101,7 +101,7 @@ class Evaluation:
         return {"label_precision": found["precision"], "label_recall": found["recall"]}
 
     def quality(self, notes: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-        """The method's last estimate of its clients' data quality against the truth; None where there is none."""
+        """The method's last estimate of its clients' data quality against the truth; None without either."""
         stated = [note["quality"] for note in notes if "quality" in note]
         if not stated or self.scene.wrong is None:
             return None
@@ -117,7 +117,7 @@ class Evaluation:
         return row
 
     def memorised_on_site(self, by_global: dict[int, Any], by_local: dict[int, Any]) -> dict[str, Any]:
-        """What the global model and the model trained from it remember of the wrong labels of the same sites."""
+        """The shares of a site's wrong labels that the global and the local model have memorised, by site."""
         if self.scene.true is None:
             return {}
         sites: dict[str, dict[str, Any]] = {}
@@ -139,7 +139,7 @@ class Evaluation:
     # --- after the last round --------------------------------------------------------------------------------------
 
     def verdicts(self, federation: Federation) -> tuple[Floats, Integers]:
-        """Every site's verdict on its own labels, one after the other."""
+        """Every site's verdict on its labels, in the order of the holdings."""
         p_wrong = np.full(len(self.scene.given), np.nan)
         suggested = self.scene.given.copy()
         for client, verdict in federation.ask_all("judge", self.everybody):
@@ -152,7 +152,7 @@ class Evaluation:
         return p_wrong, suggested
 
     def detection(self, p_wrong: Floats, suggested: Integers, rounds: Iterable[dict[str, Any]]) -> dict[str, Any]:
-        """How good verdicts and estimates are, against the truth; null everywhere where the truth is unknown."""
+        """How good verdicts and estimates are against the truth; None everywhere if the truth is unknown."""
         scene = self.scene
         if scene.wrong is None or scene.true is None:
             return dict.fromkeys(("samples", "clients", "rates", "quality", "relabelled"))
@@ -169,9 +169,9 @@ class Evaluation:
         }
 
     def estimated_rates(self, p_wrong: Floats) -> Floats:
-        """The share of each client's samples that were called wrong, of those that have a verdict.
+        """The share of each client's judged samples that were called wrong.
 
-        NaN where the truth is unknown: hard samples are called wrong too, and nothing tells how many of them there are.
+        NaN if the truth is unknown: samples that are hard to predict are called wrong too, and nobody can count them.
         """
         holdings = self.scene.holdings
         if self.scene.wrong is None:
@@ -181,22 +181,22 @@ class Evaluation:
         return np.where(judged > 0, called / np.maximum(judged, 1), np.nan)
 
     def memorised(self, federation: Federation) -> dict[str, Any] | None:
-        """What the global model remembers of wrong labels; None where the truth is unknown."""
+        """How many wrong labels the global model has memorised; None if the truth is unknown."""
         if self.scene.true is None:
             return None
         return self.memorisation_of(self.predictions(federation)[0])
 
     def memorisation_of(self, predicted: Integers) -> dict[str, Any] | None:
-        """The same from predictions that are there already."""
+        """How many wrong labels these predictions repeat; None if the truth is unknown."""
         if self.scene.true is None:
             return None
         asked = predicted != NOBODY
         return task.memorisation(predicted[asked], self.scene.given[asked], self.scene.true[asked])
 
     def predictions(self, federation: Federation) -> tuple[Integers, Floats]:
-        """What the global model predicts for every training sample, and its loss on the given label.
+        """The global model's prediction for every training sample, and its loss on the given label.
 
-        Samples of a site that could not answer have -1 and no loss.
+        Samples of a site that could not answer have -1 and NaN.
         """
         predicted, losses = np.full_like(self.scene.given, NOBODY), np.full(len(self.scene.given), np.nan)
         for client, reply in federation.ask_all("predict", self.everybody):
@@ -206,6 +206,6 @@ class Evaluation:
 
 
 def noisy_ones(rates: Floats) -> list[int]:
-    """The clients whose rate is above the limit; one without a rate is not."""
+    """The clients whose noise rate is above the limit; a client without a rate does not count."""
     found: list[int] = np.flatnonzero(rates > NOISY_CLIENT).tolist()
     return found

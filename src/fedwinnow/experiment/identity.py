@@ -1,4 +1,4 @@
-"""A result belongs to the code and data that made it: identity.json notes both, and a change of either is noticed."""
+"""identity.json: hashes of the code and the data that made a run, so that a change of either is noticed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Identity = dict[str, Any]
 
 
 def identity_of(stage: Stage, judge: str | Part = "") -> Identity:
-    """What a run is made of, as it goes into its folder."""
+    """The identity of a run: the content of identity.json."""
     aside = stage.aside.public_contents
     return {
         "format": FORMAT,
@@ -35,12 +35,12 @@ def identity_of(stage: Stage, judge: str | Part = "") -> Identity:
 
 
 def data_in(contents: Contents, public: Contents | None = None) -> dict[str, Any]:
-    """The data of a run, and other data that is public in it."""
+    """The contents of a run's data, and of public samples from other data."""
     return {"samples": contents.as_value()} | ({} if public is None else {"public": public.as_value()})
 
 
 def code_in(experiment: Experiment, method: Method, judge: str | Part = "") -> dict[str, Pieces]:
-    """What of the code is not ours, by the part of the experiment that it is for."""
+    """The code of the user and of installed packages, by the part of the experiment that it is for."""
     found = {
         "method": code_of_part(method),
         "model": {} if experiment.model is None else code_of_models(experiment.model),
@@ -63,13 +63,13 @@ def named(family: str, spec: Any) -> Pieces:
 
 
 def stored_identity(folder: RunFolder) -> Identity | None:
-    """What a folder says of its run; None where the run is from before this was noted."""
+    """The identity in a folder; None for a run of a version that did not write it."""
     found = folder.read_json(FILE)
     return found if isinstance(found, dict) and found.get("format") == FORMAT else None
 
 
 def changes(before: Identity, now: Identity) -> list[str]:
-    """What of the user's code and data is not what it was, a few words each."""
+    """What has changed in the user's code and data, a few words each."""
     found = []
     for part in dict.fromkeys([*before.get("code", {}), *now["code"]]):
         found += code_changes(before.get("code", {}).get(part, {}), now["code"].get(part, {}))
@@ -85,7 +85,8 @@ def code_changes(before: Pieces, now: Pieces) -> list[str]:
     first = next(iter(now or before), "")
     found = []
     for name in dict.fromkeys([*now, *before]):
-        made_since = name.startswith("the file ") and (name not in before or name not in now)  # perhaps by the run
+        # The run itself may have made or deleted a file that an option names.
+        made_since = name.startswith("the file ") and (name not in before or name not in now)
         if before.get(name) != now.get(name) and not made_since:
             several = name.startswith(("the weights", "the settings"))
             what = "is new" if name not in before else "is gone" if name not in now else "has changed"
@@ -95,9 +96,9 @@ def code_changes(before: Pieces, now: Pieces) -> list[str]:
 
 
 def staleness(folder: RunFolder, now: Identity, rounds: int) -> str | None:
-    """Why what a folder holds cannot stand for the run that is asked for; None where it can.
+    """Why the run in a folder is not what this code and data would give; None if it is.
 
-    A finished run stays where only our own source has changed since: tables and figures mark it.
+    A finished run stays valid if only the source of fedwinnow has changed; tables and figures mark it.
     """
     before = stored_identity(folder)
     if before is not None and (found := changes(before, now)):
@@ -110,15 +111,15 @@ def staleness(folder: RunFolder, now: Identity, rounds: int) -> str | None:
 
 
 def is_finished(folder: RunFolder, rounds: int) -> bool:
-    """Whether a folder holds all rounds that are asked for."""
+    """Whether a folder holds a finished run with at least this many rounds."""
     summary = folder.read_json("summary.json")
     return isinstance(summary, dict) and summary.get("status") == "finished" and summary.get("rounds", 0) >= rounds
 
 
 def admit(folder: RunFolder, config: dict[str, Any], now: Identity, rounds: int, redo: Redo) -> None:
-    """Refuse a folder whose run was made of something else, or clear it where that was asked for.
+    """Refuse a folder whose run was made with other code or data, or clear it if `redo` allows that.
 
-    A run with other settings is not this run: it is never cleared, and `RunFolder.check` refuses it.
+    A run with other settings is never cleared; `RunFolder.check` refuses it.
     """
     if not folder.holds_run or folder.other_settings(config):
         return
@@ -130,13 +131,13 @@ def admit(folder: RunFolder, config: dict[str, Any], now: Identity, rounds: int,
 
 
 def refuse_changed(folder: RunFolder, now: Identity) -> None:
-    """Refuse the model of a run whose code or data has changed since; how it shall judge now is another matter."""
+    """Refuse the model of a run whose code or data has changed; the judge may be another one now."""
     before = stored_identity(folder)
     if before is None:
         return
     code = {part: pieces for part, pieces in before["code"].items() if part != "judge"}
     if found := changes(before | {"code": code}, now):
         raise StaleError(
-            f"{folder.path}: {' and '.join(found)} since this run was made. Play it again with --redo, or restore what "
-            f"it was made of."
+            f"{folder.path}: {' and '.join(found)} since this run was made. Play it again with --redo, or restore the "
+            f"old code and data."
         )

@@ -1,7 +1,7 @@
-"""The code that a user wrote, as hashes by name: of files with what they import, of a notebook's functions, of weights.
+"""Hashes of the code that a user wrote: of files and the files they import, of a notebook's functions, of weights.
 
-What a process has loaded counts, not what a file has become since. No memory address gets into a hash, so a notebook
-that is started again gives the same ones.
+The code that the process has loaded counts, not later changes of a file. Hashes contain no memory address, so a
+restarted notebook gives the same ones.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from fedwinnow.models.own_model import is_own
 from fedwinnow.options import Part
 from fedwinnow.package_hash import as_written
 
-Pieces = dict[str, str]  # by a name that a message can use: a hash; the first is what the user gave
+Pieces = dict[str, str]  # a name for messages -> a hash; the first piece is the one that the user gave
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), range, slice, torch.dtype, torch.device)
-GROUND = {"fedwinnow", "torch", "builtins"}  # packages whose code is not the user's; so is all of Python's own
-INSTALLED = {"site-packages", "dist-packages"}  # folders of packages that somebody else wrote
-PASSING = {"logging", "threading", "_thread", "_io", "io", "weakref", "socket"}  # whose objects change by being used
-# Of a class: what Python itself puts there, and what says nothing about how it works.
+GROUND = {"fedwinnow", "torch", "builtins"}  # packages that are not the user's, like the standard library
+INSTALLED = {"site-packages", "dist-packages"}  # folders of installed packages
+PASSING = {"logging", "threading", "_thread", "_io", "io", "weakref", "socket"}  # their objects change by being used
+# Attributes of a class that Python sets, or that do not change what it does.
 BOOKKEEPING = ("__dict__", "__weakref__", "__module__", "__doc__", "_abc_impl")
-# What `dataclass` writes into a class by itself, from the fields.
+# Functions that `dataclass` makes from the fields.
 GENERATED = {"__init__", "__repr__", "__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__", "__setattr__"}
 GENERATED |= {"__delattr__", "__replace__", "__getstate__", "__setstate__"}
 
-# Files by path: the module that was loaded from it when it was first looked at, and what it held then.
+# path -> the module that was loaded from the file, and the file's content when it was first read.
 LOADED: dict[Path, tuple[types.ModuleType, bytes]] = {}
 
 
@@ -64,14 +64,14 @@ def code_of_part(part: Part) -> Pieces:
 
 
 def code_of_spec(family: str, spec: str) -> Pieces:
-    """The code of a part that is chosen by name; ours is not looked at, an installed one is."""
+    """The code of a part that is chosen by name; empty for parts of fedwinnow."""
     name, _ = catalogue.split(family, spec)
     entry = catalogue.find(family, name)
     return {} if entry.module.partition(".")[0] == "fedwinnow" else code_of_class(entry.load())
 
 
 def code_of_models(spec: Any) -> Pieces:
-    """The code, the files and the weights of a model, or of several that the clients have in turn."""
+    """The code, the files and the weights of a model, or of several models that the clients share out in turn."""
     pieces: Pieces = {}
     for one in in_turn(spec):
         given = one["kind"] if isinstance(one, dict) and list(one) == ["kind"] else one
@@ -94,7 +94,7 @@ def code_of(thing: Any) -> Pieces:
         if (home := file_of(thing.__module__)) is None:
             put(pieces, f"the function {thing.__name__}", thing)
         else:
-            pieces |= code_of_file(home, module_of(thing.__module__))
+            pieces |= code_of_file(home, sys.modules.get(thing.__module__))
             if thing.__closure__ or thing.__name__ == "<lambda>":
                 put(pieces, f"the function {thing.__name__}", thing)
         return pieces
@@ -106,7 +106,7 @@ def code_of(thing: Any) -> Pieces:
 
 
 def put(pieces: Pieces, name: str, value: Any) -> None:
-    """A piece that is no file; it stands before the files that it uses."""
+    """Add a piece that is not a file, before the files that it uses."""
     pieces[name] = ""
     pieces[name] = Walk(pieces).hash_of(value)
 
@@ -124,13 +124,13 @@ def code_of_module(module: torch.nn.Module) -> Pieces:
 
 
 def settings_of(module: torch.nn.Module) -> dict[str, Any]:
-    """What a module has set besides its weights and its inner modules; training sets its mode itself."""
+    """The attributes of a module besides weights, inner modules and the training mode."""
     known = ("_parameters", "_buffers", "_modules", "training")
     return {key: value for key, value in vars(module).items() if key not in known}
 
 
 def code_of_class(kind: type) -> Pieces:
-    """The files of a class and its bases, of what is not ours; a class without a file by what is in it."""
+    """The files of a class and its bases, as far as the user wrote them; for a class without a file, its content."""
     pieces: Pieces = {}
     for one in kind.__mro__:
         if is_ground(one.__module__):
@@ -139,7 +139,7 @@ def code_of_class(kind: type) -> Pieces:
         if home is None:
             put(pieces, f"the class {one.__name__}", one)
             continue
-        pieces |= code_of_file(home, module_of(one.__module__))
+        pieces |= code_of_file(home, sys.modules.get(one.__module__))
         if enclosed := [function for function in functions_of(one) if own_cells(function)]:
             put(pieces, f"the class {one.__name__}", [own_cells(function) for function in enclosed])
     return pieces
@@ -152,13 +152,13 @@ def functions_of(kind: type) -> list[types.FunctionType]:
 
 
 def own_cells(function: types.FunctionType) -> dict[str, Any]:
-    """What a function closes over, by name; not its own class, which `super()` puts there."""
+    """The variables in a function's closure, without the class, which `super()` adds."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {name: content(cell) for name, cell in cells if name != "__class__"}
 
 
 def content(cell: types.CellType) -> Any:
-    """What a cell holds; None before it is filled."""
+    """The content of a cell; None if it is empty."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -174,30 +174,25 @@ def top_of(module: str) -> str:
 
 
 def is_ground(module: str) -> bool:
-    """Whether the code of a module is ours, torch's or Python's own."""
+    """Whether a module belongs to fedwinnow, torch or the standard library."""
     return top_of(module) in GROUND or (top_of(module) in sys.stdlib_module_names and module != "__main__")
 
 
-def module_of(name: str) -> types.ModuleType | None:
-    """A module that was imported."""
-    return sys.modules.get(name)
-
-
 def file_of(module: str) -> Path | None:
-    """The source file of a module; None for a notebook, and for a program, of which only the used parts count."""
+    """The source file of a module; None for a notebook or a main program, of which only the used parts count."""
     if module == "__main__":
         return None
-    path = getattr(module_of(module), "__file__", None)
+    path = getattr(sys.modules.get(module), "__file__", None)
     return Path(path) if path and path.endswith(".py") and Path(path).is_file() else None
 
 
 def is_installed(path: Path) -> bool:
-    """Whether a file came with a package of somebody else's."""
+    """Whether a file belongs to an installed package."""
     return not INSTALLED.isdisjoint(path.parts)
 
 
 def home_of(path: Path) -> Path:
-    """The folder whose files belong to this one: its own, or that of the whole package it is in."""
+    """The folder of a file, or the folder above the package that the file is in."""
     folder = path.parent
     while not is_installed(path) and (folder / "__init__.py").is_file() and folder != folder.parent:
         folder = folder.parent
@@ -205,7 +200,7 @@ def home_of(path: Path) -> Path:
 
 
 def code_of_file(path: Path, module: types.ModuleType | None = None) -> Pieces:
-    """A file and everything of the user's that it imports, and that these import."""
+    """A file and all files of the user that it imports, directly or not."""
     first = path.resolve()
     if not first.is_file():
         raise UsageError(f"{path}: there is no such file.")
@@ -224,7 +219,7 @@ def code_of_file(path: Path, module: types.ModuleType | None = None) -> Pieces:
 
 
 def hash_of_source(file: Path) -> str | None:
-    """The hash that a file has as a piece of code; None where there is none."""
+    """The hash of a source file; None if it cannot be read."""
     try:
         return hashlib.sha256(as_written(file.read_bytes())).hexdigest()
     except (OSError, ValueError):
@@ -232,12 +227,12 @@ def hash_of_source(file: Path) -> str | None:
 
 
 def name_of(file: Path, home: Path, called: str) -> str:
-    """What a message calls a file: its place in the user's folder, or the module that it is."""
+    """The name of a file in messages: its path in the user's folder, or its module name."""
     return file.relative_to(home).as_posix() if home in file.parents else called
 
 
 def source_of(file: Path, module: types.ModuleType | None) -> bytes:
-    """What a file held when it was first looked at, as long as the module that was loaded from it is the same."""
+    """The content of a file when it was first read, as long as the loaded module is the same."""
     known = LOADED.get(file)
     if known is not None and known[0] is module:
         return known[1]
@@ -248,11 +243,11 @@ def source_of(file: Path, module: types.ModuleType | None) -> bytes:
 
 
 def imported(file: Path, source: bytes, home: Path) -> Iterator[tuple[Path, types.ModuleType | None, str]]:
-    """The files of the user's that a file imports, with the modules that were loaded from them."""
+    """The user's files that a file imports, with the modules that were loaded from them."""
     for name in dict.fromkeys(names_imported(file, source, home)):
         if top_of(name) in GROUND:
-            continue  # a file of the user's may have the name of one of Python's own
-        module = module_of(name)
+            continue  # names of the standard library stay: a user's file may have the same name
+        module = sys.modules.get(name)
         path = getattr(module, "__file__", None)
         found = Path(path).resolve() if path else place_of(name, home) if module is None else None
         if found is None or found.suffix != ".py" or not found.is_file():
@@ -263,17 +258,17 @@ def imported(file: Path, source: bytes, home: Path) -> Iterator[tuple[Path, type
 
 
 def place_of(name: str, home: Path) -> Path | None:
-    """Where a module that was not imported yet would be found in the user's folder."""
+    """The file in the user's folder of a module that has not been imported yet."""
     place = home.joinpath(*name.split("."))
     return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
 
 
 def names_imported(file: Path, source: bytes, home: Path) -> Iterator[str]:
-    """The dotted names of every module that a file may import, anywhere in it."""
+    """The dotted names of all modules that the code of a file imports."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
-        return  # whoever runs it says so
+        return  # running the file raises the error
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -298,7 +293,7 @@ def name_called_for(call: ast.Call) -> str:
 
 
 def ladder(name: str) -> Iterator[str]:
-    """`a`, `a.b` and `a.b.c` of `a.b.c`: all of them are run by importing the last."""
+    """`a`, `a.b` and `a.b.c` for `a.b.c`: importing the last one runs all of them."""
     parts = name.strip(".").split(".")
     yield from (".".join(parts[: place + 1]) for place in range(len(parts)) if parts[0])
 
@@ -307,7 +302,7 @@ def ladder(name: str) -> Iterator[str]:
 
 
 class Walk:
-    """Hashes of values by what they are; files that turn up on the way are added to the pieces under their names."""
+    """Hashes values by their content, and adds files that they come from to the pieces."""
 
     def __init__(self, pieces: Pieces) -> None:
         self.pieces = pieces
@@ -319,13 +314,13 @@ class Walk:
         return self.digest.hexdigest()
 
     def note(self, *words: object) -> None:
-        """Words that cannot run into their neighbours."""
+        """Add words with their lengths, so that ("ab", "c") and ("a", "bc") differ."""
         for word in words:
             text = str(word)
             self.digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
 
     def add(self, value: Any) -> None:
-        """One value, whatever it is."""
+        """Add one value of any type."""
         if isinstance(value, PLAIN):
             self.note(type(value).__name__, repr(value))
         elif isinstance(value, Path):
@@ -333,11 +328,11 @@ class Walk:
         elif id(value) in self.seen:
             self.note("again", list(self.seen).index(id(value)))
         else:
-            self.seen[id(value)] = value  # and keep it, so that nothing else gets its number
+            self.seen[id(value)] = value  # keeping the value keeps its id unique
             self.add_first(value)
 
     def add_first(self, value: Any) -> None:
-        """A value that has not come before."""
+        """Add a value that was not added before."""
         if isinstance(value, tuple | list):
             self.note(type(value).__name__, len(value))
             self.add_all(value)
@@ -369,24 +364,24 @@ class Walk:
             self.add_object(value)
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Several values."""
+        """Add several values."""
         for value in values:
             self.add(value)
 
     def add_module(self, module: types.ModuleType) -> None:
-        """A module by its name; one of the user's becomes a piece of its own."""
+        """Add the name of a module; a module of the user becomes another piece."""
         self.note("module", module.__name__)
         home = file_of(module.__name__)
         if home is not None and not is_ground(module.__name__) and not is_installed(home):
             self.pieces |= code_of_file(home, module)
 
     def add_function(self, function: types.FunctionType) -> None:
-        """A function of a file by its name, any other by its text; both with what they close over."""
+        """Add a function: its name if it is in a file, otherwise its text; and its closure."""
         self.note("function", function.__name__)
         if (home := file_of(function.__module__)) is not None:
             self.note(function.__module__, function.__qualname__)
             if not is_installed(home) and not is_ground(function.__module__):
-                self.pieces |= code_of_file(home, module_of(function.__module__))
+                self.pieces |= code_of_file(home, sys.modules.get(function.__module__))
             if function.__name__ == "<lambda>":
                 self.add_bytecode(function.__code__)
         else:
@@ -400,13 +395,13 @@ class Walk:
         self.add(own_cells(function))
 
     def add_bytecode(self, code: types.CodeType) -> None:
-        """What Python made of a text that nobody has any more, or that several functions share."""
+        """Add the bytecode of a function whose text is not known, or is shared with other functions."""
         self.note("code", code.co_name, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
         self.note(code.co_flags, code.co_code.hex(), code.co_names, code.co_varnames, code.co_freevars)
         self.add_all(code.co_consts)
 
     def add_class(self, kind: type) -> None:
-        """A class of a file by its name, any other by its bases and everything in it."""
+        """Add a class: its name if it is in a file, otherwise its bases and its content."""
         self.note("class", kind.__qualname__)
         if is_ground(kind.__module__):
             self.note(kind.__module__)
@@ -414,7 +409,7 @@ class Walk:
         if (home := file_of(kind.__module__)) is not None:
             self.note(kind.__module__)
             if not is_installed(home):
-                self.pieces |= code_of_file(home, module_of(kind.__module__))
+                self.pieces |= code_of_file(home, sys.modules.get(kind.__module__))
             return
         self.add_all(base for base in kind.__bases__ if base is not object)
         for name, value in sorted(vars(kind).items()):
@@ -423,7 +418,7 @@ class Walk:
                 self.add(value)
 
     def add_object(self, value: Any) -> None:
-        """Anything else: what it is, and what it has."""
+        """Add any other object: its class and its attributes."""
         kind = type(value)
         if isinstance(value, staticmethod | classmethod):
             return self.add(value.__func__)
@@ -452,7 +447,7 @@ class Walk:
 
 
 def is_written(name: str, value: Any) -> bool:
-    """Whether something in a class was written by its author, not made by Python or by `dataclass`."""
+    """Whether an attribute of a class was written by its author, not made by Python or by `dataclass`."""
     function = getattr(value, "__func__", value)
     if isinstance(function, types.FunctionType):
         return name not in GENERATED or function.__code__.co_filename not in ("<string>", dataclasses.__file__)
@@ -460,7 +455,7 @@ def is_written(name: str, value: Any) -> bool:
 
 
 def text_of(function: types.FunctionType) -> str | None:
-    """The text of a function where it is known; several lambdas can share a line, so theirs tells nothing."""
+    """The text of a function; None if it is not known, and for lambdas, because several can share a line."""
     if function.__name__ == "<lambda>":
         return None
     try:
@@ -470,7 +465,7 @@ def text_of(function: types.FunctionType) -> str | None:
 
 
 def globals_of(code: types.CodeType, known: Mapping[str, Any]) -> list[str]:
-    """The names of the module that a function uses, and the functions within it."""
+    """The global names that a function and its inner functions use."""
     names = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):

@@ -1,8 +1,8 @@
-"""Playing an experiment: rounds, measurements and checkpoints.
+"""Play an experiment: rounds, measurements and checkpoints.
 
-A checkpoint is on the disk before the next round begins, so a kill or a power cut at any moment loses the round that
-was being played. Where rounds are shorter than a second, a checkpoint is written at most once a second, because waiting
-for the disk may take longer than such a round; then a second of rounds is lost, and played again with the same result.
+A checkpoint is on the disk before the next round begins, so a kill or a power cut loses at most the current round. If
+rounds are shorter than a second, a checkpoint is written once a second, because writing may take longer than a round;
+then up to a second of rounds is lost, and played again with the same result.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from fedwinnow.randomness import stream_key
 from fedwinnow.scene.scene import save_arrays, save_description
 
 Checkpoint = tuple[Payload, Payload, dict[str, Any]]  # global weights, server memory, facts
-APART = 1.0  # seconds between two checkpoints, where rounds are shorter
+APART = 1.0  # the shortest time between two checkpoints, in seconds
 COSTS = ("bytes_up", "bytes_down", "forward_samples", "backward_samples")
 
 
 class Watcher:
-    """Is told what happens; progress bars and trackers derive from it."""
+    """Is called during a run; progress bars and trackers derive from it."""
 
     def started(self, stage: Stage, done: int, rounds: int) -> None:
         """Before the first round of this process."""
@@ -67,14 +67,14 @@ class Watcher:
 
 @dataclass(frozen=True, kw_only=True)
 class Execution(ExecutionSettings):
-    """How a run is carried out; nothing in here changes its result."""
+    """How a run is carried out; none of these settings changes its result."""
 
-    judge: str | Part = ""  # what the sites keep in mind for an audit
-    reach: Callable[[Host], Backend] | None = None  # a way to the clients that `backend` names but cannot make
+    judge: str | Part = ""  # of an audit, for which the sites make notes while they train
+    reach: Callable[[Host], Backend] | None = None  # makes the backend for sites on other machines
 
 
 def play(experiment: Experiment, out: Path, execution: Execution, watchers: tuple[Watcher, ...] = ()) -> dict[str, Any]:
-    """Run an experiment, or what is left of it, and give back its summary."""
+    """Run an experiment, or the rest of it, and return its summary."""
     folder = RunFolder(out)
     with memory_in_words(), folder.locked():
         return play_stage(prepare(experiment), folder, execution, watchers)
@@ -83,7 +83,7 @@ def play(experiment: Experiment, out: Path, execution: Execution, watchers: tupl
 def play_stage(
     stage: Stage, folder: RunFolder, execution: Execution, watchers: tuple[Watcher, ...] = ()
 ) -> dict[str, Any]:
-    """The same for a stage that stands ready, in a folder that nobody else is writing to."""
+    """Play a prepared stage in a locked folder, and return the summary."""
     claim = claimed(stage, folder, execution)
     done = folder.read_json("summary.json")
     if done is not None and done["status"] == "finished":
@@ -91,14 +91,14 @@ def play_stage(
         if done["rounds"] == stage.experiment.rounds:
             folder.rounds_until(done["rounds"])
             return dict(done)
-    # Only now: a wrong name of a model or an optimiser must not leave a folder that then has to be deleted.
+    # The player comes first: an unknown model or optimiser must not leave a folder behind.
     player = Player(stage, folder, execution, watchers)
     claim.take(folder)
     return player.play()
 
 
 def refuse_fewer_rounds(asked: int, played: int) -> None:
-    """A run cannot go back: what it was after fewer rounds is another result."""
+    """Refuse fewer rounds than the run has: it cannot go back."""
     if asked < played:
         raise UsageError(
             f"--rounds {asked} was given, but this run has played {played} already; allowed: {played} or more, or "
@@ -108,19 +108,19 @@ def refuse_fewer_rounds(asked: int, played: int) -> None:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a folder is taken for: the settings of a run, and the code and data that it is made of."""
+    """The settings of a run, and the code and data that it is made of, before they are written to its folder."""
 
     config: dict[str, Any]
     identity: Identity
 
     def take(self, folder: RunFolder) -> None:
-        """Make the folder that of this run; the config comes last, because it says that a run is there."""
+        """Write them to the folder; config.toml comes last, because it marks a folder as a run."""
         folder.write_json(IDENTITY, self.identity)
         folder.take(self.config)
 
 
 def claimed(stage: Stage, folder: RunFolder, execution: Execution) -> Claim:
-    """What the folder shall be taken for, after a look at what it holds; a run to be redone is cleared."""
+    """Check that this run may use the folder, and clear it for a run that is redone."""
     claim = Claim(config_of(stage), identity_of(stage, execution.judge))
     admit(folder, claim.config, claim.identity, stage.experiment.rounds, execution.anew)
     folder.check(claim.config, stage.scene.hash, resume=execution.resume)
@@ -128,7 +128,7 @@ def claimed(stage: Stage, folder: RunFolder, execution: Execution) -> Claim:
 
 
 def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
-    """A function that draws initial weights for a model beside the first; apart, so that no sample is in its reach."""
+    """A function that draws initial weights for further models; made here, so that it cannot reach any sample."""
 
     def fresh(number: int) -> Payload:
         seed = stream_key(setup.settings.seed, "further model", number) & (2**62 - 1)
@@ -139,13 +139,13 @@ def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
 
 
 def few_everywhere(stage: Stage) -> str:
-    """Where the least count is the reason, the end of a sentence that says so."""
+    """The end of an error message if --least-count is the reason, otherwise nothing."""
     least = stage.experiment.least_count
     return f" and as many of them as --least-count {least} asks for" if stage.absent else ""
 
 
 def warn_of_absent(stage: Stage) -> None:
-    """Say once who takes no part for having too few samples; over a network the coordinator has said it already."""
+    """Warn of sites with too few samples to take part; over a network the coordinator has done that already."""
     if stage.absent and stage.simulated:
         names = stage.absent
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
@@ -158,12 +158,12 @@ def warn_of_absent(stage: Stage) -> None:
 
 
 class Player:
-    """One process's work on one run."""
+    """Plays one run in this process."""
 
     def __init__(self, stage: Stage, folder: RunFolder, execution: Execution, watchers: tuple[Watcher, ...]) -> None:
         self.stage, self.folder, self.execution, self.watchers = stage, folder, execution, watchers
         experiment = stage.experiment
-        # Over a network every site has a device of its own, and looks at it itself.
+        # Over a network, every site checks its own device.
         halved = experiment.mixed_precision and execution.reach is None
         device = choose_device(execution.device, mixed_precision=halved)
         setup = setup_of(experiment, str(device), execution.judge)
@@ -186,7 +186,7 @@ class Player:
         self.costs = dict.fromkeys(COSTS, 0.0)
         self.done = 0
         self.saved = -math.inf  # when the last checkpoint was written
-        self.unsaved: Checkpoint | None = None  # the last whole round, where it is not on disk yet
+        self.unsaved: Checkpoint | None = None  # the checkpoint of the last round, if it is not on disk yet
         memory = Memory(folder.memory)
         host = Host(stage.sites, stage.judged, stage.parts, stage.method, setup, memory)
         self.federation = Federation(
@@ -205,13 +205,13 @@ class Player:
     def play(self) -> dict[str, Any]:
         """All rounds that are left, then the summary."""
         try:
-            self.restore()  # what cannot be continued is refused with its summary left as it is
+            self.restore()  # outside `play_on`, so that a refused folder keeps its summary
             return self.play_on()
         finally:
             self.federation.backend.close()
 
     def play_on(self) -> dict[str, Any]:
-        """From where the run stands to its end; an interruption saves what is done."""
+        """Play to the end; an interruption saves the rounds so far."""
         told: list[Watcher] = []
         try:
             for watcher in self.watchers:
@@ -230,15 +230,17 @@ class Player:
             if self.unsaved is not None:
                 self.write(self.unsaved)
             self.folder.write_json("summary.json", summarise(self.stage, self.folder.rounds(), self.costs, status))
-            for watcher in told:  # one that has not begun cannot end
+            for watcher in told:
                 watcher.stopped(status)
             raise
 
     def restore(self) -> None:
-        """Start where the last checkpoint stands, or at the beginning."""
+        """Load the last checkpoint, or start at the beginning."""
         stored = self.folder.load_state(self.server.model)
         if stored is None:
-            save_description(self.stage.scene, self.folder.path)  # the truth follows when no method runs any more
+            save_description(
+                self.stage.scene, self.folder.path
+            )  # the true labels are written at the end, out of the method's reach
             self.folder.write_json(
                 "environment.json", environment(self.stage, self.execution.backend, self.execution.device)
             )
@@ -271,7 +273,7 @@ class Player:
         """Play, measure, write the line, save the checkpoint."""
         tally = self.federation.play_round(number)
         began = time.perf_counter()
-        # The last round is no exception, because a run may be continued; the summary measures it anyway.
+        # Also true of the last round, because a run may be continued; the summary has its scores anyway.
         measured = self.evaluation.round(self.federation) if number % self.stage.experiment.eval_every == 0 else {}
         if self.stage.experiment.memorisation_every and number % self.stage.experiment.memorisation_every == 0:
             measured |= self.evaluation.memorised(self.federation) or {}
@@ -288,7 +290,7 @@ class Player:
             watcher.round(row)
 
     def due(self, number: int) -> bool:
-        """Whether a checkpoint is written after this round: always after the last, and where sites wait for it."""
+        """Whether a checkpoint is written after this round; always after the last."""
         if number == self.stage.experiment.rounds:
             return True
         rested = self.execution.reach is not None or time.monotonic() - self.saved >= APART
@@ -316,7 +318,7 @@ class Player:
         }
 
     def checkpoint(self, *, copied: bool = False) -> Checkpoint:
-        """Everything that the next round needs; as a copy where that round may begin before it is written."""
+        """Everything that the next round needs; `copied` if that round begins before it is written."""
         facts = {
             "round": self.done,
             "costs": dict(self.costs),
@@ -331,7 +333,7 @@ class Player:
         return weights, state, copy.deepcopy(facts)
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Save a checkpoint, after the memories that it needs; then those that it does not need may go."""
+        """Save the memories that a checkpoint needs, then the checkpoint, then delete other memories."""
         weights, state, facts = checkpoint
         for memory in self.memories_here:
             memory.settle(facts["vault" if memory is self.server.vault else "memory"].values())
@@ -340,7 +342,7 @@ class Player:
         self.prune(facts)
 
     def prune(self, facts: dict[str, Any]) -> None:
-        """Delete what no checkpoint needs any more."""
+        """Delete memories that no checkpoint needs."""
         self.federation.memory.prune(facts["memory"].values())
         self.server.vault.prune(facts["vault"].values())
 
@@ -363,7 +365,7 @@ class Player:
         self.folder.write_text("clients.csv", clients_table(self.stage, rates, self.folder.rounds()))
         self.folder.write_json("ledger.json", self.federation.ledger.as_json())
         write_report(self.folder, summary)
-        self.folder.write_json("summary.json", summary)  # the last, because it says that all the rest is there
+        self.folder.write_json("summary.json", summary)  # the last file: it marks the folder as complete
         for watcher in self.watchers:
             watcher.finished(summary)
         return summary

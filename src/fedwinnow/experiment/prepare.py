@@ -1,4 +1,4 @@
-"""From settings to a stage: the scene, what each site may train on, what is kept for measuring, and the method."""
+"""From settings to a stage: the scene, each site's training samples, the samples for measuring, and the method."""
 
 from __future__ import annotations
 
@@ -26,44 +26,44 @@ from fedwinnow.scene.scene import Scene
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Everything that stands ready before the first round."""
+    """Everything that a run needs before its first round."""
 
     experiment: Experiment  # with the method and the model resolved
     scene: Scene
     method: Method
-    sites: Sites  # what is trained on
-    places: Integers  # where each holding that is trained on is in the scene
+    sites: Sites  # the training samples of every site
+    places: Integers  # where each training sample is in the scene
     judged: Sites  # every sample of every site
     site_names: tuple[str, ...]
-    parts: dict[str, Features]  # "test" and, where asked for, "validation"; "public" samples have no labels
+    parts: dict[str, Features]  # "test", and by request "validation" and "public"; public samples have no labels
     labels: dict[str, Integers]
     aside: SetAside
-    simulated: bool = True  # False where sites are real: what they hold is not here, and nobody may ask about samples
+    simulated: bool = True  # False for real sites, whose samples are not here and must not be asked about
 
     def __post_init__(self) -> None:
         if self.experiment.views != "none":
             self.sites.shape.need_images(f"--views {self.experiment.views}")
         if self.method.mixes:
             self.sites.shape.need_numbers(self.method.name, self.method.mixes)
-        if self.simulated:  # a real site decides by itself what it sends of single samples
+        if self.simulated:  # a real site decides itself which values of single samples it sends
             refuse_values_per_sample(self.method.name, self.method.exposed(), self.experiment.least_count)
 
     @property
     def available(self) -> tuple[int, ...]:
-        """The sites that take part: those with as many samples to train on as the least count asks for, or one."""
+        """The sites that take part: those with at least `least_count` training samples, and at least one."""
         found: list[int] = np.flatnonzero(self.sites.holdings.sizes >= max(1, self.experiment.least_count)).tolist()
         return tuple(found)
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """The sites that take no part for having too few samples; a real one does not say how many it has."""
+        """The sites with too few samples to take part; a real site does not tell how many it has."""
         sizes, least = self.sites.holdings.sizes, self.experiment.least_count
         few = (sizes > 0) & (sizes < least) if self.simulated else sizes == 0
         return tuple(self.site_names[number] for number in np.flatnonzero(few))
 
 
 def prepare(experiment: Experiment, scene: Scene | None = None) -> Stage:
-    """Build the stage; everything in it follows from the experiment, or from another scene in its place."""
+    """Build the stage of an experiment; `scene` replaces the scene of the settings."""
     method = find_method(experiment.method)
     scene = make_scene(experiment) if scene is None else scene
     dataset = scene.dataset
@@ -84,7 +84,7 @@ def prepare(experiment: Experiment, scene: Scene | None = None) -> Stage:
 
 
 def models_of(experiment: Experiment, method: Method, shape: Shape) -> Any:
-    """The model, or several that the clients have in turn, for methods in which everybody has their own."""
+    """The model, or several models that the clients share out in turn if every client has its own."""
     models = in_turn(experiment.model or model_for(shape))
     if len(models) == 1:
         return models[0]
@@ -97,13 +97,13 @@ def models_of(experiment: Experiment, method: Method, shape: Shape) -> Any:
 
 
 def setup_of(experiment: Experiment, device: str, judge: Any = "") -> Setup:
-    """What every host of the run must agree on, besides the data."""
+    """The settings that are the same for every host of the run."""
     first, *others = in_turn(experiment.model)
     return Setup(first, experiment.at_sites(), device, judge, tuple(others))
 
 
 def make_scene(experiment: Experiment) -> Scene:
-    """The saved scene that was asked for, or a new one."""
+    """The saved scene of the settings, or a new one."""
     if experiment.scene is not None:
         return Scene.load(Path(experiment.scene))
     return Scene.make(
@@ -117,14 +117,14 @@ def make_scene(experiment: Experiment) -> Scene:
 
 
 def hold_out(scene: Scene, share: float, seed: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which holdings are kept for validation, with their labels as given: a share of every client's samples."""
+    """Which holdings are kept for validation, a share of every client's samples; they keep their given labels."""
     client, position = scene.holdings.client, scene.holdings.position
     rank = rank_within(client, uniforms(seed, "validation", client, position))
     return np.asarray(rank < np.floor(share * scene.holdings.sizes[client] + 1e-9))
 
 
 def allowed_by(method: Method, scene: Scene) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which holdings a method may train on: all, except that the oracle is handed only the clean ones."""
+    """Which holdings a method may train on: all; for the oracle only those with right labels."""
     if "truth" not in method.needs:
         return np.ones(len(scene.given), bool)
     if scene.wrong is None:
@@ -133,7 +133,7 @@ def allowed_by(method: Method, scene: Scene) -> np.ndarray[Any, np.dtype[np.bool
 
 
 def restricted(holdings: Holdings, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> Holdings:
-    """The same clients with some of their holdings only."""
+    """The same clients with only some of their holdings."""
     sizes = np.bincount(holdings.client[keep], minlength=holdings.clients)
     return Holdings(holdings.rows[keep], np.concatenate([[0], np.cumsum(sizes)]))
 

@@ -1,4 +1,4 @@
-"""What a run gives back in Python: an object that reads the run folder."""
+"""The result of a run in Python: an object that reads the run folder."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Result:
         return Scene.load(self.folder)
 
     def curve(self, name: str = "accuracy") -> tuple[Floats, Floats]:
-        """Round numbers and the values of one column, where it was measured."""
+        """Round numbers and values of one column, of the rounds in which it was measured."""
         rows = [row for row in self.rounds if isinstance(row.get(name), int | float)]
         if not rows:
             known = {key for row in self.rounds for key, value in row.items() if isinstance(value, int | float)}

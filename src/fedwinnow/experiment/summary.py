@@ -1,4 +1,4 @@
-"""The numbers of a run: last, last ten and best side by side, what it cost, where it ran."""
+"""The numbers of a run: the last round, the last ten and the best, the cost, and where it ran."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fedwinnow.randomness import Floats
 from fedwinnow.scene.scene import or_null
 from fedwinnow.version import __version__
 
-ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")  # how Python writes where an object is
+ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")  # how Python prints the address of an object
 
 
 def summarise(
@@ -71,7 +71,7 @@ def summarise(
 
 
 def picked(measured: list[dict[str, Any]], last: dict[str, Any] | None) -> dict[str, Any]:
-    """The last round, the last ten and the best; where no round was measured, what the end was."""
+    """The scores of the last round, the last ten and the best; if no round was measured, those at the end."""
     if not measured:
         return dict.fromkeys(("last", "last10", "best"), last or scores_of([]))
     return {
@@ -82,12 +82,12 @@ def picked(measured: list[dict[str, Any]], last: dict[str, Any] | None) -> dict[
 
 
 def first_best(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """The first of the rounds that are best by a figure, as a list of one; of none where nobody has it."""
+    """The first round with the best value of a figure, as a list; empty if no round has the figure."""
     return sorted((row for row in rows if row.get(name) is not None), key=lambda row: -row[name])[:1]
 
 
 def scores_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The mean scores of these rounds; null where there is none."""
+    """The mean scores of these rounds; None without rounds."""
     if not rows:
         return {**dict.fromkeys(SCORES), "round": None}
     means: dict[str, Any] = {name: float(np.mean([row[name] for row in rows])) for name in SCORES}
@@ -95,7 +95,7 @@ def scores_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def clients_table(stage: Stage, estimated: Floats, rounds: list[dict[str, Any]]) -> str:
-    """clients.csv: what each site holds, how wrong it is, how wrong the method thinks it is, how often it took part."""
+    """clients.csv: samples, true and estimated noise rate of each site, and how often it took part."""
     scene = stage.scene
     visits = np.bincount(
         np.array([client for row in rounds for client in row["participants"]], int), minlength=scene.clients
@@ -111,16 +111,16 @@ def clients_table(stage: Stage, estimated: Floats, rounds: list[dict[str, Any]])
 
 
 def config_of(stage: Stage) -> dict[str, Any]:
-    """config.toml: every setting, resolved; `none` is written by leaving a key out."""
+    """config.toml: every setting with its final value; a setting without a value is left out."""
     config: dict[str, Any] = {}
     for field in dataclasses.fields(stage.experiment):
         value = getattr(stage.experiment, field.name)
         if field.name in ("data", "partition", "noise", "clients"):
-            continue  # the scene says what they really were
+            continue  # taken from the scene below
         if field.name == "public" and value is not None:
-            value = str(value)  # a number on the command line is a text
+            value = str(value)  # on the command line a number is a text
         if field.name == "scene" and value is not None:
-            value = Path(value)  # a program may say it as a text
+            value = Path(value)  # a program may give a text
         if value is not None:
             config[field.name] = plain(value.resolve() if isinstance(value, Path) else value)
     scene = stage.scene
@@ -135,7 +135,7 @@ def config_of(stage: Stage) -> dict[str, Any]:
 
 
 def origin(method: Method) -> str:
-    """The name by which the method is found again: a file's path where it is in a user's file."""
+    """The name of the method, or the path of the user's file that defines it."""
     home = type(method).__module__
     return str(sys.modules[home].__file__) if home.startswith(OWN_METHOD) else method.name
 
@@ -158,13 +158,13 @@ def plain(value: Any) -> Any:
 
 
 def without_address(value: Any) -> str:
-    """An object in words; where Python has nothing to say but its place in memory, its kind."""
+    """An object as a text; its type if the text would contain a memory address."""
     text = str(value)
     return type(value).__name__ if ADDRESS.search(text) else text
 
 
 def environment(stage: Stage, backend: str, device: str | None) -> dict[str, Any]:
-    """environment.json: what ran where, and by which command; null where it was called from Python."""
+    """environment.json: versions, machine and command; the command is null for a run from Python."""
     from importlib.metadata import version
 
     from fedwinnow.device import choose_device

@@ -1,4 +1,4 @@
-"""How long a run will take, from a few steps of its own model on scratch copies; the run itself is not touched."""
+"""How long a run will take, from a few training steps on copies of its model."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.server import participants
 from fedwinnow.options import parse_spec
 
-PATIENCE = 0.4  # seconds for the steps; with making the model and scoring, a user waits about one
-SLOW = 5.0  # a first step of more seconds than this is slow by itself, not for lack of warmth
+PATIENCE = 0.4  # seconds for the steps; with making the model and scoring, a user waits about one second
+SLOW = 5.0  # seconds; a first step slower than this is not measured again
 
 
 def estimate(stage: Stage, rounds: int, backend: str = "serial", device: str | None = None) -> float:
-    """Seconds for so many rounds with their evaluation and the verdicts at the end."""
+    """Seconds for `rounds` rounds with their evaluation and the verdicts at the end."""
     experiment = stage.experiment
     setup = setup_of(experiment, str(choose_device(device)))
     sizes = stage.sites.holdings.sizes
@@ -42,7 +42,7 @@ def estimate(stage: Stage, rounds: int, backend: str = "serial", device: str | N
 
 
 def seconds_per_step(stage: Stage, client: Client) -> float:
-    """One training step; the first also warms everything up, so it counts only where nobody would wait for another."""
+    """Seconds of one training step; the first step is slower than the others, so it counts only if steps are slow."""
     criterion, size = stage.method.criterion, stage.experiment.batch_size
     rows = torch.arange(min(size, len(client)))
 
@@ -64,7 +64,7 @@ def seconds_per_step(stage: Stage, client: Client) -> float:
 
 
 def seconds_per_sample(client: Client) -> float:
-    """One scoring batch, per sample."""
+    """Seconds of one scoring batch, per sample."""
     rows = torch.arange(min(scoring_batch(client.model), len(client)))
     times = []
     for _ in range(2):
@@ -75,7 +75,7 @@ def seconds_per_sample(client: Client) -> float:
 
 
 def workers_of(backend: str, host: Host) -> int:
-    """How many clients train at a time; workers beyond what the machine has bring nothing."""
+    """How many clients train at a time; more workers than the machine can use do not count."""
     name, values = parse_spec(backend)
     if name != "processes":
         return 1
@@ -84,7 +84,7 @@ def workers_of(backend: str, host: Host) -> int:
 
 
 def in_words(seconds: float) -> str:
-    """A duration that does not pretend to be exact."""
+    """A rounded duration in words."""
     if seconds < 1:
         return "about a second"
     for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):

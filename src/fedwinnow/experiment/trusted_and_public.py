@@ -1,7 +1,7 @@
-"""Samples that no client holds and that do not measure either: trusted ones for the server, public ones for everybody.
+"""Samples that no client holds and that are not used for measuring: trusted ones for the server, public ones for all.
 
 They are taken from the test part, so that the scene (who holds what, which labels are wrong) is the same with and
-without them; what is left of the test part measures. Public samples may also come from other data of the same shape.
+without them; the rest of the test part measures. Public samples may also come from other data of the same shape.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from fedwinnow.randomness import Integers, uniforms
 
 @dataclass(frozen=True, eq=False)
 class SetAside:
-    """What was set aside, and what is left to measure on."""
+    """The trusted and public samples, and the rest of the test part."""
 
     test: Features | None
     test_labels: Integers | None
     trusted: Features | None = None
     trusted_labels: Integers | None = None
     public: Features | None = None  # never with labels
-    public_contents: Contents | None = None  # what other data held, where that is public
-    facts: dict[str, Any] = field(default_factory=dict)  # how many, and where from; a resumed run must find the same
+    public_contents: Contents | None = None  # of public samples that come from other data
+    facts: dict[str, Any] = field(default_factory=dict)  # how many, and where from; the same in a resumed run
 
 
 def set_aside(method: Method, dataset: Dataset, experiment: Experiment) -> SetAside:
-    """Take what the experiment asks for; a method that needs what nobody asked for is refused."""
+    """Set trusted and public samples aside as the settings ask; refuse a method that needs more."""
     refuse_lacking(method, experiment)
     test = dataset.test
     if test is None:
@@ -68,28 +68,28 @@ def set_aside(method: Method, dataset: Dataset, experiment: Experiment) -> SetAs
 
 
 def refuse_lacking(method: Method, experiment: Experiment) -> None:
-    """Say which flag is missing."""
+    """Refuse a method that needs samples which the settings do not give, and name the missing flag."""
     if "trusted_data" in method.needed() and experiment.trusted == 0:
         raise UsageError(
             f"method '{method}' needs trusted samples on the server; add --trusted 0.2 (a share of the test part) or "
-            f"--trusted 200 (so many of its samples)."
+            f"--trusted 200 (200 of its samples)."
         )
     if "public_data" in method.needed() and amount(experiment.public) == 0:
         raise UsageError(
-            f"method '{method}' needs samples without labels that everybody has; add --public 0.2 (a share of the test "
-            f"part), --public 200 (so many of its samples) or --public NAME (other data of the same shape)."
+            f"method '{method}' needs public samples, which have no labels; add --public 0.2 (a share of the test "
+            f"part), --public 200 (200 of its samples) or --public NAME (other data of the same shape)."
         )
 
 
 def amount(public: Any) -> float | None:
-    """The share or number that was asked for; None where other data was."""
+    """The share or number of public samples; None if they come from other data."""
     if public is None:
         return 0.0
     return float(public) if is_number(public) else None
 
 
 def drawn(flag: str, wanted: float, rows: Integers, seed: int) -> tuple[Integers, Integers]:
-    """A share of the rows (below 1) or so many of them, always the same ones, and the rest; both ascending."""
+    """Draw a share of the rows (below 1) or a number of them; returns them and the rest, both ascending."""
     if wanted == 0:
         return rows[:0], rows
     number = int(wanted * len(rows) + 1e-9) if wanted < 1 else int(wanted)
@@ -110,7 +110,7 @@ def drawn(flag: str, wanted: float, rows: Integers, seed: int) -> tuple[Integers
 def take_public(
     dataset: Dataset, experiment: Experiment, rows: Integers, facts: dict[str, Any]
 ) -> tuple[Features | None, Contents | None, Integers]:
-    """The public samples, what they hold where they are other data, and what is left of the test part."""
+    """The public samples, their contents if they come from other data, and the rest of the test part."""
     wanted = amount(experiment.public)
     if wanted is None:
         other = load(experiment.public)
@@ -125,7 +125,7 @@ def take_public(
 
 
 def refuse_other_kind(dataset: Dataset, other: Dataset) -> None:
-    """Public data must look like the samples of the run, and must not be them."""
+    """Refuse public data of another shape than the run's data, or that is the run's data."""
     own, public = Shape.of(dataset), Shape.of(other)
     if (own.kind, own.sample_shape, own.vocabulary) != (public.kind, public.sample_shape, public.vocabulary):
         raise DataError(
@@ -142,7 +142,7 @@ def refuse_other_kind(dataset: Dataset, other: Dataset) -> None:
 def bench_of(
     purpose: Literal["trusted", "public"], aside: SetAside, sites: Sites, setup: Setup
 ) -> ServerSamples | None:
-    """The server's samples of this kind, with a model of the run to try on them; None where there are none."""
+    """The server's trusted or public samples, with a model to try on them; None if there are none."""
     features = aside.trusted if purpose == "trusted" else aside.public
     if features is None:
         return None

@@ -49,7 +49,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a method thinks of a site's labels: how likely each is wrong (0 to 1), and which class it may be instead."""
+    """What a method thinks of a site's labels: how much speaks against each (0 to 1), and which class it may be."""
 
     p_wrong: Tensor
     suggested: Tensor

@@ -1,4 +1,4 @@
-"""What the runs of a sweep would be made of now, looked up once for all of them."""
+"""The code and the data that the runs of a sweep would use now, looked up once for all runs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from fedwinnow.experiment.trusted_and_public import amount
 from fedwinnow.federation.method import find_method
 from fedwinnow.scene.scene import Scene
 
-Seen = dict[tuple[Any, ...], tuple[tuple[Any, ...], Any]]  # by the numbers of objects: the objects, and what was found
+Seen = dict[tuple[Any, ...], tuple[tuple[Any, ...], Any]]  # ids of objects -> the objects, and what was looked up
 
 
 class Present:
-    """The code and the data of experiments as they are now."""
+    """The present code and data of experiments."""
 
     def __init__(self) -> None:
         self.found: Seen = {}
 
     def reason(self, folder: Path, experiment: Experiment) -> str | None:
-        """Why the run in a folder cannot stand for this experiment; None where it can."""
+        """Why the run in a folder is stale for this experiment; None if it is not."""
         place = RunFolder(folder)
         try:
             stored = stored_identity(place)
@@ -37,7 +37,7 @@ class Present:
             return str(problem)
 
     def identity(self, experiment: Experiment, stored: Identity) -> Identity:
-        """What a run of this experiment would be made of; data that is not on this machine is taken as it was."""
+        """The identity of a run made now; data that is not on this machine counts as unchanged."""
         try:
             samples, public = self.data(experiment)
             data = data_in(samples, public)
@@ -46,19 +46,19 @@ class Present:
         return {"code": self.code(experiment), "data": data}
 
     def code(self, experiment: Experiment) -> dict[str, Any]:
-        """The user's code; the same method and model are looked at once."""
+        """The user's code behind method, model and optimizer."""
         key = (experiment.method, experiment.model, experiment.optimizer)
         found: dict[str, Any] = self.once(key, lambda: code_in(experiment, find_method(experiment.method)))
         return found
 
     def data(self, experiment: Experiment) -> tuple[Contents, Contents | None]:
-        """What the samples hold, and what other data holds that is public."""
+        """The contents of the data, and of public data from another source."""
         public = experiment.public
         other = None if amount(public) is not None else self.once((public,), lambda: load(public).known_contents())
         return self.once((experiment.data, experiment.scene), lambda: contents_of(experiment)), other
 
     def once(self, key: tuple[Any, ...], look: Any) -> Any:
-        """What a look at these objects gave; they are kept, so that no other object can have their number."""
+        """The result of `look`, computed once per key; the objects are kept, so that their ids stay unique."""
         numbers = tuple(one if isinstance(one, str) else id(one) for one in key)
         if numbers not in self.found:
             self.found[numbers] = (key, look())
@@ -66,10 +66,10 @@ class Present:
 
 
 def contents_of(experiment: Experiment) -> Contents:
-    """What the samples of an experiment hold, before anything is dealt out."""
+    """The contents of an experiment's data, before samples are dealt to clients."""
     if experiment.scene is not None:
         return Scene.load(Path(experiment.scene)).dataset.known_contents()
     data = experiment.data
-    if isinstance(data, Dataset):  # as for a run: of data that a program hands over, the arrays count
+    if isinstance(data, Dataset):  # as in a run: for arrays from a program, the arrays themselves count
         return dataclasses.replace(data, contents=None).known_contents()
     return load(data).known_contents()

@@ -1,4 +1,4 @@
-"""Where the runs of a sweep go: processes of this machine or a Dask cluster, through joblib, or a Ray cluster."""
+"""Where the runs of a sweep are played: in processes of this machine, on a Dask cluster or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fedwinnow.options import parse_spec
 ENGINES = {"loky": set[str](), "dask": {"address"}, "ray": {"address"}}
 Call = Callable[[Any], Any]
 Results = Iterator[tuple[int, Any]]  # place and result
-PATIENCE = 2  # how often the work of a process that died is given out again
-SECONDS = 20  # until a cluster must have answered
+PATIENCE = 2  # how often the work of a dead process is repeated
+SECONDS = 20  # how long to wait for an answer of a cluster
 KILLED = (
-    "processes of the sweep were killed again and again, perhaps for lack of memory. "
+    "processes of the sweep were killed several times, perhaps for lack of memory. "
     "Use fewer --jobs; the same command continues."
 )
 
 
 @dataclass(frozen=True)
 class Engine:
-    """What carries runs out, with its options."""
+    """Where runs are played: the engine's name, its options, and how many runs at a time."""
 
     name: str
     options: dict[str, str]
@@ -41,13 +41,13 @@ class Engine:
                 raise unknown(f"option of engine '{self.name}':", key, ENGINES[self.name])
         if self.jobs > 1 and self.has_workers:
             raise UsageError(
-                f"--jobs {self.jobs} was given with --engine {self.name}:address={self.options['address']}, a cluster "
-                "that has workers of its own, all of which are used. Leave --jobs at 1, and start as many as you want."
+                f"--jobs {self.jobs} was given with --engine {self.name}:address={self.options['address']}. The sweep "
+                "uses all workers of that cluster. Leave --jobs at 1, and start as many workers as you need."
             )
 
     @property
     def has_workers(self) -> bool:
-        """Whether somebody else has decided how many runs go at a time."""
+        """Whether the engine is a running cluster, whose workers decide how many runs go at a time."""
         return "address" in self.options
 
     @property
@@ -56,7 +56,7 @@ class Engine:
         return "as many at a time as there are workers" if self.has_workers else f"{self.jobs} at a time"
 
     def map(self, work: Call, items: Sequence[Any]) -> Results:
-        """Place and result of the work on every item, as they come."""
+        """Do the work on every item; yields place and result as they come."""
         if items:
             yield from CARRIERS[self.name](work, items, self.jobs, **self.options)
 
@@ -82,7 +82,7 @@ def through_joblib(work: Call, items: Iterable[tuple[int, Any]], workers: int) -
 
 
 def on_this_machine(work: Call, items: Sequence[Any], jobs: int) -> Results:
-    """Processes of this machine; when one dies, what is not done is given out again."""
+    """Processes of this machine; when one dies, the unfinished work is repeated."""
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
     left = dict(enumerate(items))
@@ -98,7 +98,7 @@ def on_this_machine(work: Call, items: Sequence[Any], jobs: int) -> Results:
 
 
 def on_dask(work: Call, items: Sequence[Any], jobs: int, address: str | None = None) -> Results:
-    """A Dask cluster, which gives out again by itself what a lost worker had."""
+    """A Dask cluster, which repeats the work of a lost worker by itself."""
     from joblib import parallel_config
 
     with dask_client(address, jobs), parallel_config(backend="dask"):
@@ -107,7 +107,7 @@ def on_dask(work: Call, items: Sequence[Any], jobs: int, address: str | None = N
 
 @contextlib.contextmanager
 def dask_client(address: str | None, workers: int) -> Iterator[None]:
-    """A connection to a Dask scheduler, or a cluster of processes on this machine where no address is given."""
+    """A connection to a Dask scheduler; without an address, to a new cluster on this machine."""
     try:
         from distributed import Client, LocalCluster
     except ImportError:
@@ -119,21 +119,21 @@ def dask_client(address: str | None, workers: int) -> Iterator[None]:
         except (OSError, TimeoutError) as problem:
             raise UsageError(f"--engine dask:address={address}: no scheduler answers there ({problem}).") from None
         return
-    # One thread a worker: a run is a process of its own.
+    # One thread per worker, because every run needs its own process.
     with LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as local, Client(local):
         yield
 
 
 def on_ray(work: Call, items: Sequence[Any], jobs: int, address: str | None = None) -> Results:
-    """A Ray cluster. Not through joblib: that way nothing comes before all is done, and one dead worker ends it all."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray tells its makers what it is used for; nobody asked us
+    """A Ray cluster. Not through joblib, which would return no result before the last and fail when one worker dies."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would send usage statistics to its makers
     try:
         import ray
     except ImportError:
         raise missing_extra("ray", "--engine ray") from None
     here = {} if address else {"num_cpus": jobs, "include_dashboard": False}
     try:
-        knock(address or "")
+        check_listening(address or "")
         ray.init(address=address, logging_level="error", log_to_driver=False, **here)
     except (OSError, ValueError) as problem:
         raise UsageError(f"--engine ray:address={address}: no cluster answers there ({problem}).") from None
@@ -149,8 +149,8 @@ def on_ray(work: Call, items: Sequence[Any], jobs: int, address: str | None = No
         ray.shutdown()
 
 
-def knock(address: str) -> None:
-    """Fail where nobody listens at host:port; Ray itself would try for many minutes."""
+def check_listening(address: str) -> None:
+    """Fail if nothing listens at host:port; Ray itself would try for many minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=SECONDS).close()

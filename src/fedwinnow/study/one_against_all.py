@@ -1,4 +1,4 @@
-"""One row against every other, over all settings: a method that wins here and loses there has won nothing."""
+"""One row against every other, tested over all settings instead of within each one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedwinnow.study.table_layout import Layout
 
 @dataclass(frozen=True)
 class Duel:
-    """A row and an opponent: how far ahead the row is in every setting that both have."""
+    """How far a row is ahead of an opponent, in every setting that both have."""
 
     row: str
     opponent: str
@@ -23,7 +23,7 @@ class Duel:
 
     @property
     def p(self) -> Figure:
-        """Wilcoxon's test over settings: seeds of one setting are no independent witnesses."""
+        """Wilcoxon's test over settings, because seeds of the same setting are not independent."""
         return statistics.paired_p(self.differences, [0.0] * len(self.differences), "wilcoxon")
 
     def words(self, corrected: Figure) -> str:
@@ -39,7 +39,7 @@ class Duel:
 
 
 def duels(layout: Layout, shown: Shown, row: str) -> list[str]:
-    """What the table says below itself about this row and each of the others."""
+    """The notes below a table about this row and each of the others."""
     if row not in layout.rows:
         raise unknown("row for --against", row, layout.rows)
     found = [duel(layout, shown, row, other) for other in layout.rows if other != row and layout.competes(other)]
@@ -57,7 +57,7 @@ def duels(layout: Layout, shown: Shown, row: str) -> list[str]:
 
 
 def duel(layout: Layout, shown: Shown, row: str, opponent: str) -> Duel:
-    """Both rows in every setting, at the seeds at which they played the same scene."""
+    """Compare two rows in every setting, at the seeds at which they have the same scene."""
     settings = ((layout.runs.get((row, one), {}), layout.runs.get((opponent, one), {})) for one in layout.columns)
     played = [pairs for mine, theirs in settings if (pairs := paired(mine, theirs, shown))]
     sign = 1 if shown.higher_is_better else -1
@@ -66,7 +66,7 @@ def duel(layout: Layout, shown: Shown, row: str, opponent: str) -> Duel:
 
 
 def paired(mine: dict[int, Record], theirs: dict[int, Record], shown: Shown) -> list[tuple[float, float]]:
-    """A figure of two rows at every seed at which both have it and played the same scene."""
+    """A figure of two rows at every seed at which both have it and have the same scene."""
     found = []
     for seed in sorted(mine.keys() & theirs.keys()):
         first, second = mine[seed].figure(shown.path), theirs[seed].figure(shown.path)

@@ -1,4 +1,4 @@
-"""The hours of a plan whose data may not be on this machine, from a step of its model on made-up images."""
+"""The hours that a plan needs, from a step of its model on empty images: the data need not be on this machine."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fedwinnow.study.recipes import FOLDER
 from fedwinnow.study.sweep import to_play
 from fedwinnow.study.sweep_plan import Job, Plan
 
-SMALL, LARGE = 32, 4  # images in the trial batch, by their size: a large network needs seconds for a few
+SMALL, LARGE = 32, 4  # how many small or large images a trial batch has: a few large ones take seconds
 PATIENCE = 0.5  # seconds for the trial steps of one model
 
 
 def estimated_hours(plan: Plan, device: str | None = None, redo: Redo = None) -> float | None:
-    """Hours of plain training for what is left of a plan, one run after the other; None for data of unknown size."""
+    """Hours of plain training for the runs that are left, one after the other; None for data of unknown size."""
     sizes = tomllib.loads((FOLDER / "sizes.toml").read_text(encoding="utf-8"))
     seconds: dict[tuple[str, str], float] = {}
     total, left = 0.0, {job.folder for job in to_play(plan, redo)}
@@ -37,14 +37,14 @@ def estimated_hours(plan: Plan, device: str | None = None, redo: Redo = None) ->
 
 
 def samples_trained(job: Job, train: int) -> float:
-    """How many samples go through the model with gradients."""
+    """How many samples the model is trained on, counting repetitions."""
     experiment = job.experiment
     visits = experiment.rounds * max(1, round(experiment.participation * experiment.clients))
     return visits * experiment.epochs * train / experiment.clients
 
 
 def seconds_per_sample(model: str, size: dict[str, Any], device: str | None) -> float:
-    """One training step of the model on zeros, per sample."""
+    """The seconds of one training step on zeros, per sample."""
     import torch
 
     from fedwinnow.device import choose_device
@@ -64,4 +64,4 @@ def seconds_per_sample(model: str, size: dict[str, Any], device: str | None) -> 
         loss.backward()
         float(loss.detach())  # waits for a GPU
         times.append(time.perf_counter() - began)
-    return min(times) / len(batch)  # the fastest: others may be using the machine just now
+    return min(times) / len(batch)  # the fastest step, because other programs may slow some down

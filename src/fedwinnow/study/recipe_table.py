@@ -1,4 +1,4 @@
-"""A paper's table made again: our runs, the paper's own numbers beside them, and whether the order agrees."""
+"""A paper's table reproduced: our runs beside the paper's numbers, and how well the order of the methods agrees."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedwinnow.study.sweep_plan import Plan
 from fedwinnow.study.table import Table, TableColumn, Wanted, build
 from fedwinnow.study.table_layout import Layout, uneven_settings
 
-FITS = 1000  # mixtures per run where clients are told apart; the paper's 10,000 move the second decimal
+FITS = 1000  # mixtures per run; the paper fits 10,000, which changes the second decimal
 
 
 def recipe_table(
@@ -28,14 +28,14 @@ def recipe_table(
     *,
     chosen: Sequence[str] = (),
 ) -> Table:
-    """The table of a recipe: the paper's rows or those chosen of them, then the plan's others, and the columns."""
+    """The table of a recipe: the chosen rows of the paper, by default all, then the other rows of the plan."""
     runs: dict[tuple[str, str], dict[int, Record]] = {}
     records = []
     for job in plan.jobs:
         if (job.folder / "summary.json").exists():
-            record = (
-                with_study(read_record(job.folder)) if "study.recall" in recipe.figures else read_record(job.folder)
-            )
+            record = read_record(job.folder)
+            if "study.recall" in recipe.figures:
+                record = with_study(record)
             records.append(record)
             if record.finished:
                 runs.setdefault((job.row, job.scene), {})[job.seed] = record
@@ -58,7 +58,7 @@ def recipe_table(
 
 
 def with_study(record: Record) -> Record:
-    """A record with the scores of many mixtures over the clients, as the run itself normalised its indicators."""
+    """A record with the scores of many mixtures over the clients, with the run's normalisation of indicators."""
     from fedwinnow.experiment.detection_study import Fitting, study_detection
 
     if not record.finished:
@@ -68,19 +68,19 @@ def with_study(record: Record) -> Record:
 
 
 def notes_of(recipe: Recipe, scale: Scale, records: list[Record]) -> tuple[str, ...]:
-    """What a reader has to know: the scale, what was changed, which rows there are not."""
+    """Notes on the scale, on what differs from the paper, and on missing rows."""
     notes = [f"{recipe.title}."]
     if scale == "laptop":
         notes.append("A MINIATURE, not the paper's setting: " + " ".join(recipe.book["changed"]))
     notes += recipe.book["says"]
     if recipe.missing:
         notes.append(f"Not in this version: {', '.join(recipe.missing)}.")
-    # What a column decides is no unevenness: the plan gave it to all rows alike.
+    # Settings that follow from the column are the same for all its rows.
     return (*notes, *uneven_settings(records, ("method",), ("data", "partition", "noise", "clients")))
 
 
 def agreement(column: TableColumn) -> str:
-    """How well the order of the methods agrees with the paper's, where there are three rows or more."""
+    """How well the order of the methods agrees with the paper's; empty for fewer than three rows."""
     both = [
         (cell.mean, cell.published[0]) for cell in column.cells.values() if cell.mean is not None and cell.published
     ]
@@ -95,5 +95,5 @@ def agreement(column: TableColumn) -> str:
 
 
 def default_folder(recipe: Recipe, scale: Scale) -> Path:
-    """Where the runs of a recipe are, unless somebody says otherwise."""
+    """The folder of a recipe's runs without --out."""
     return Path("papers") / f"{recipe.name}-{scale}"

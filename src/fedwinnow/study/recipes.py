@@ -1,4 +1,4 @@
-"""The papers' tables by name: what each row and column means here, and the numbers that the paper prints."""
+"""The tables of the papers by name: the settings of each row and column, and the numbers that the paper prints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedwinnow.study.sweep_plan import SETTINGS, Job, Plan, Settings, Variant
 Scale = Literal["paper", "laptop"]
 FOLDER = Path(__file__).parent.parent / "recipes"
 PAPERS = ("feddiv", "fedgr", "fedrn", "fednoro", "fedes")
-# How a paper's figure is called in a summary; a paper that does not say which round it prints is read as the last.
+# A paper's figure -> its name in a summary; "unstated" means that the paper does not say which round it prints.
 FIGURES = {
     "best.accuracy": "best",
     "last10.accuracy": "last10",
@@ -49,8 +49,8 @@ class Recipe:
 
     name: str
     table: dict[str, Any]  # its title and how it is scored
-    book: dict[str, Any]  # what the words of its paper mean
-    cells: tuple[dict[str, str], ...]  # what the paper prints
+    book: dict[str, Any]  # the paper's recipe file: the settings behind the names of rows and columns
+    cells: tuple[dict[str, str], ...]  # the numbers that the paper prints
 
     @property
     def title(self) -> str:
@@ -59,27 +59,27 @@ class Recipe:
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """The methods as the paper orders them."""
+        """The methods, in the order of the paper."""
         return tuple(dict.fromkeys(cell["method"] for cell in self.cells))
 
     @cached_property
     def settings(self) -> tuple[Setting, ...]:
-        """The columns as the paper orders them."""
+        """The columns, in the order of the paper."""
         return tuple(dict.fromkeys(map(setting_of, self.cells)))
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """What the paper prints, by our names."""
+        """The figures that the paper prints, by their names in fedwinnow."""
         return tuple(dict.fromkeys(FIGURES[cell["metric"]] for cell in self.cells))
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The rows whose method this version does not have."""
+        """The rows whose method fedwinnow does not have."""
         known = catalogue.entries("methods")
         return tuple(row for row in self.rows if parse_spec(self.method(row, "paper")["method"])[0] not in known)
 
     def columns(self, words: Sequence[str] = ()) -> tuple[str, ...]:
-        """The names of the columns, or of those that have one of these words in them."""
+        """The names of the columns; with `words`, of those whose name contains one of them."""
         every = tuple(map(self.label, self.settings))
         for word in words:
             if not any(word in label for label in every):
@@ -87,16 +87,16 @@ class Recipe:
         return tuple(label for label in every if not words or any(word in label for word in words))
 
     def label(self, setting: Setting) -> str:
-        """A column's name: only what differs between the columns."""
-        parts = [(setting.data, {one.data for one in self.settings})]
-        parts += [(setting.partition, {one.partition for one in self.settings})]
-        parts += [(setting.noise, {one.noise for one in self.settings})]
-        return ", ".join(word for word, kinds in parts if len(kinds) > 1) or f"{setting.data}, {setting.partition}"
+        """A column's name: the parts that differ between the columns."""
+        parts = [
+            part for part in ("data", "partition", "noise") if len({getattr(one, part) for one in self.settings}) > 1
+        ]
+        return ", ".join(getattr(setting, part) for part in parts or ("data", "partition"))
 
     def method(self, row: str, scale: Scale) -> Settings:
-        """The settings of a row: its method, still with braces, and others where it has some.
+        """The settings of a row: its method, with the braces not yet filled, and other settings if it has some.
 
-        A row that the paper's table does not have is a method of its own; the other tables of the paper may know it.
+        A row that is not in the recipe file is the spec of a method.
         """
         entry = self.book["methods"].get(row, row)
         if isinstance(entry, str):
@@ -104,7 +104,7 @@ class Recipe:
         return {"method": entry[scale]} if scale in entry else dict(entry)
 
     def job_settings(self, row: str, setting: Setting, scale: Scale) -> Settings:
-        """Everything that one run of the table sets, besides the seed."""
+        """All settings of one run of the table, except the seed."""
         data = dict(self.book["data"][setting.data][scale])
         place = dict(self.book["partitions"][setting.partition])
         noise = self.noise(setting.noise)
@@ -114,12 +114,12 @@ class Recipe:
         return {**place, **noise, **data, **row_settings}
 
     def noise(self, word: str) -> Settings:
-        """The settings of a noise: the noise itself, and what it fills into the methods where it fills something."""
+        """The settings of a noise: the noise itself, and the values for braces in the methods."""
         entry = self.book["noises"][word]
         return {"noise": entry} if isinstance(entry, str) else dict(entry)
 
     def published(self) -> dict[tuple[str, str, str], tuple[float, float | None]]:
-        """The paper's own numbers by row, column and figure; of a cell that is printed twice, the first."""
+        """The paper's numbers by row, column and figure; if it prints a cell twice, the first."""
         found: dict[tuple[str, str, str], tuple[float, float | None]] = {}
         for cell in self.cells:
             place = (cell["method"], self.label(setting_of(cell)), FIGURES[cell["metric"]])
@@ -137,7 +137,7 @@ class Recipe:
         seeds: Sequence[int] = (),
         changes: Settings | None = None,
     ) -> Plan:
-        """The runs of every cell that the paper prints and this version can play, and of other methods beside them."""
+        """The runs of every printed cell whose method fedwinnow has, and of the methods in `also`."""
         for row in rows:
             if row not in self.rows:
                 raise unknown(f"row of {self.name}", row, self.rows)
@@ -170,7 +170,7 @@ def setting_of(cell: dict[str, str]) -> Setting:
 
 @cache
 def recipes() -> dict[str, Recipe]:
-    """Every table of the papers by name; averages over columns, which are no runs, are left out."""
+    """Every table of the papers by name, without averages over columns."""
     with (FOLDER / "published.csv").open(encoding="utf-8", newline="") as stream:
         printed = [cell for cell in csv.DictReader(stream) if cell["noise"] != "average"]
     found = {}
@@ -183,7 +183,7 @@ def recipes() -> dict[str, Recipe]:
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe of this name, or an error that lists the names and guesses."""
+    """The recipe of this name; an unknown name is an error that lists the names and guesses."""
     if name not in recipes():
         raise unknown("recipe", name, recipes())
     return recipes()[name]

@@ -1,4 +1,4 @@
-"""Runs as a table sees them: what was set, what came out, read from their folders."""
+"""Settings and results of runs, read from their folders for tables and figures."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class Record:
     folder: Path
     settings: dict[str, str]  # every key of config.toml as a text; the method as the shortest spec
     summary: dict[str, Any]
-    sweep: Path | None = None  # the sweep that asked for it, and what it is called there
+    sweep: Path | None = None  # the folder of the sweep that made it, with its row and column there
     row: str = ""
     column: str = ""
     current: bool = True  # whether the source of fedwinnow that made it is the one that runs now
-    changed: tuple[str, ...] = ()  # files of the user's own code that are not what they were
+    changed: tuple[str, ...] = ()  # files of the user's code that have changed since
 
     @property
     def outdated(self) -> bool:
-        """Whether it might come out differently today."""
+        """Whether the code has changed since, so that the result might differ today."""
         return not self.current or bool(self.changed)
 
     @property
     def seed(self) -> int:
-        """The pair to which the run belongs."""
+        """The seed, by which runs are paired."""
         return int(self.summary["seed"])
 
     @property
@@ -48,7 +48,7 @@ class Record:
 
     @property
     def competes(self) -> bool:
-        """Whether it played by the rules: it did not see the truth, and the data stayed on the sites."""
+        """Whether it can win: it did not see the truth, and the data stayed at the sites."""
         return not self.summary.get("cheats") and bool(self.summary.get("federated", True))
 
     @property
@@ -62,7 +62,7 @@ class Record:
         return set(dotted(self.summary))
 
     def figure(self, path: str) -> Figure:
-        """A number of the summary by its dotted name; None where it is unknown."""
+        """A number of the summary by its dotted name; None if there is none."""
         value: Any = self.summary
         for name in path.split("."):
             value = value.get(name) if isinstance(value, dict) else None
@@ -92,7 +92,7 @@ def read_records(places: Iterable[str | Path]) -> list[Record]:
 
 
 def finished(records: Sequence[Record]) -> list[Record]:
-    """The runs that came to their end; at least one."""
+    """The finished runs; an error if there is none."""
     done = [record for record in records if record.finished]
     if not done:
         first = f"{records[0].folder} ({records[0].summary['status']})"
@@ -102,7 +102,7 @@ def finished(records: Sequence[Record]) -> list[Record]:
 
 
 def read_record(folder: Path) -> Record:
-    """One run folder."""
+    """The record of one run folder."""
     run = RunFolder(folder)
     config, summary = run.settings(), run.read_json("summary.json")
     settings = {key: as_text(value) for key, value in config.items() if key != "method"}
@@ -117,7 +117,7 @@ def read_record(folder: Path) -> Record:
 
 
 def read_identity(folder: Path) -> Any:
-    """What a run was made of; None where it does not say so, or not in words that can be read."""
+    """The content of identity.json; None if it is missing or cannot be read."""
     try:
         return json_of(folder / "identity.json")
     except DataError:
@@ -125,7 +125,7 @@ def read_identity(folder: Path) -> Any:
 
 
 def changed_files(identity: Any, config: dict[str, Any]) -> tuple[str, ...]:
-    """Which files of a method or a model of the user's own are not what they were, where they are still in place."""
+    """Which files of the user's method or model have changed since the run; files that are gone do not count."""
     code = identity.get("code") if isinstance(identity, dict) else None
     given = {"method": str(config.get("method", {}).get("kind", "")), "model": str(config.get("model", ""))}
     found = []
@@ -139,7 +139,7 @@ def changed_files(identity: Any, config: dict[str, Any]) -> tuple[str, ...]:
 
 
 def outdated_words(records: Sequence[Record]) -> list[str]:
-    """What a reader has to know of runs that were made by other code than there is now."""
+    """Sentences about runs that were made by other code than there is now."""
     older = sum(not record.current for record in records)
     words = [f"{older} of {len(records)} runs were made by another version of the source."] if older else []
     files = dict.fromkeys(name for record in records for name in record.changed)
@@ -150,9 +150,9 @@ def outdated_words(records: Sequence[Record]) -> list[str]:
 
 
 def named(record: Record, books: dict[Path, Names]) -> Record:
-    """A record with the names that its sweep has for its row and its scene, where a sweep made it.
+    """The record with the names that its sweep has for its row and its scene, if a sweep made it.
 
-    `books` keeps what was read: a sweep's list is as long as the sweep, and all its runs ask for it.
+    `books` caches every sweep.json, which all runs of a sweep need.
     """
     folder = record.folder.resolve()
     for sweep in folder.parents[:3]:
@@ -164,12 +164,12 @@ def named(record: Record, books: dict[Path, Names]) -> Record:
 
 
 def as_text(value: Any) -> str:
-    """A setting as the command line would have it."""
+    """A setting as it is written on the command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value of a file is a number; Python takes true for 1."""
+    """Whether a value of a file is a number; true and false are not, although Python counts them as 1 and 0."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

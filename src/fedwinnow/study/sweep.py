@@ -1,4 +1,4 @@
-"""Running a plan: what is finished is skipped, what is broken is resumed, what fails is told at the end."""
+"""Run a plan: skip finished runs, resume broken ones, and report failures at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedwinnow.study.table import Table, Wanted, make_table
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one job."""
+    """The outcome of one job."""
 
     job: Job
     status: str  # skipped, finished, failed or stale
@@ -31,7 +31,7 @@ class Outcome:
     message: str = ""
 
     def as_value(self) -> dict[str, Any]:
-        """For machines."""
+        """The outcome as a dictionary for JSON."""
         job = self.job
         value = {"row": job.row, "scene": job.scene, "seed": job.seed, "folder": str(job.folder), "status": self.status}
         return {**value, "seconds": round(self.seconds, 3), "accuracy": self.accuracy, "message": self.message or None}
@@ -51,7 +51,7 @@ class Swept:
 
     @property
     def stale(self) -> tuple[Outcome, ...]:
-        """The runs that are there, but were made of other code or data than there is now."""
+        """The runs that were made with other code or data than there is now."""
         return tuple(outcome for outcome in self.outcomes if outcome.status == "stale")
 
     def table(self, **options: Any) -> Table:
@@ -65,24 +65,24 @@ class Swept:
 
 @dataclass(frozen=True)
 class Work:
-    """Plays one job; it travels to the process that does it."""
+    """Plays one job; it is sent to the process that plays."""
 
     execution: Execution
     track: str | Sequence[str] | None = None
 
     def __call__(self, job: Job) -> tuple[str, float, float | None, str]:
-        """Status, seconds, accuracy and message; an error is a result, not the end of the others."""
+        """Status, seconds, accuracy and message; an error is a result, so that the other jobs go on."""
         began, story = time.perf_counter(), job.folder / "error.txt"
         try:
             summary = play(job.experiment, job.folder, self.execution, make_trackers(self.track, job.folder))
-            story.unlink(missing_ok=True)  # of an attempt that went wrong
+            story.unlink(missing_ok=True)  # of an earlier attempt
             return "finished", time.perf_counter() - began, summary["last10"]["accuracy"], ""
-        except StaleError as problem:  # what changed while the sweep ran
+        except StaleError as problem:  # code or data changed while the sweep ran
             return "stale", time.perf_counter() - began, None, str(problem)
         except FedwinnowError as problem:
             return "failed", time.perf_counter() - began, None, str(problem)
         except Exception as problem:
-            # A mistake in a method of one's own must not cost the night; the whole story lies beside the run.
+            # A bug in a user's method must not end the sweep; error.txt in the run's folder has the stack trace.
             story.parent.mkdir(parents=True, exist_ok=True)
             story.write_text(traceback.format_exc(), encoding="utf-8")
             text = f"{type(problem).__name__}: {problem} (see {story})"
@@ -92,12 +92,12 @@ class Work:
 def run_plan(
     plan: Plan, engine: Engine, work: Work, tell: Callable[[Outcome, Clock], None] = lambda outcome, clock: None
 ) -> Swept:
-    """Play everything that is left of a plan; `tell` hears of every run as it ends."""
+    """Play the runs of a plan that are left; `tell` is called after every run."""
     plan.check()
     plan.write_book()
     left = to_play(plan, work.execution.anew)
     played = {job.folder for job in left}
-    outcomes = {job.folder: settled(plan, job) for job in plan.jobs if job.folder not in played}
+    outcomes = {job.folder: skipped_or_stale(plan, job) for job in plan.jobs if job.folder not in played}
     clock = Clock(left, engine.jobs)
     for place, (status, seconds, accuracy, message) in engine.map(work, left):
         outcome = Outcome(left[place], status, seconds, accuracy, message)
@@ -108,19 +108,19 @@ def run_plan(
 
 
 def to_play(plan: Plan, redo: Redo = None) -> list[Job]:
-    """The runs that are left: all where they shall be redone, stale ones only where that was asked for."""
+    """The runs to play: new and broken ones, stale ones with redo="stale", all with redo="all"."""
     wanted = {"new", "broken"} | ({"stale"} if redo == "stale" else set())
     return [job for job in plan.jobs if redo == "all" or plan.state(job) in wanted]
 
 
-def settled(plan: Plan, job: Job) -> Outcome:
-    """What came of a job that is not played."""
+def skipped_or_stale(plan: Plan, job: Job) -> Outcome:
+    """The outcome of a job that is not played."""
     reason = plan.why_stale(job)
     return Outcome(job, "skipped") if reason is None else Outcome(job, "stale", message=reason)
 
 
 class Clock:
-    """How much of a sweep is done and how long the rest will take, by what its runs took so far."""
+    """How many runs are done, and how long the rest will take, judged by the runs so far."""
 
     def __init__(self, left: Sequence[Job], jobs: int) -> None:
         self.total, self.jobs = len(left), jobs
@@ -128,7 +128,7 @@ class Clock:
         self.times: list[tuple[Job, float]] = []
 
     def note(self, outcome: Outcome) -> None:
-        """One run has ended."""
+        """Count a run that has ended."""
         del self.left[outcome.job.folder]
         if outcome.status == "finished":
             self.times.append((outcome.job, outcome.seconds))
@@ -139,13 +139,13 @@ class Clock:
         return self.total - len(self.left)
 
     def seconds_left(self) -> float | None:
-        """The mean of the runs most alike (same row and scene, else same row, else any), shared by the processes."""
+        """The expected seconds of all runs that are left, divided by the number of processes."""
         if not self.times:
             return None
         return float(sum(self.expected(job) for job in self.left.values())) / min(self.jobs, max(len(self.left), 1))
 
     def expected(self, job: Job) -> float:
-        """Seconds that a job is likely to take."""
+        """The mean seconds of the most similar runs: same row and scene, otherwise same row, otherwise any."""
         same_row = [(other, seconds) for other, seconds in self.times if other.row == job.row]
         alike = [seconds for other, seconds in same_row if other.scene == job.scene]
         return float(np.mean(alike or [seconds for _, seconds in same_row or self.times]))
@@ -160,7 +160,7 @@ def states_of(plan: Plan) -> dict[State, int]:
 
 
 def estimated_seconds(plan: Plan, engine: Engine, device: str | None, redo: Redo = None) -> float:
-    """What is left of a plan, from a few steps of each setting's own model; all methods count as plain training."""
+    """Seconds for the rest of a plan, from a few steps of each model; all methods count as plain training."""
     from fedwinnow.experiment.prepare import prepare
     from fedwinnow.experiment.time_estimate import estimate
 

@@ -1,4 +1,4 @@
-"""What a sweep will run: methods x scenes x seeds, each with a folder of its own."""
+"""The runs of a sweep: methods x scenes x seeds, each with its own folder."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ State = Literal["new", "broken", "finished", "stale"]
 Settings = dict[str, Any]
 Book = dict[str, dict[str, str]]  # by a run's folder within the sweep
 SETTINGS = tuple(field.name for field in dataclasses.fields(Experiment))
-BOOK = "sweep.json"  # what was asked of every folder, so that a finished run is recognised without making its scene
+BOOK = "sweep.json"  # the settings of every folder, so that a finished run is recognised without making its scene
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A row or a column of a sweep: a name and what it sets."""
+    """A row or a column of a sweep: its name and its settings."""
 
     name: str
     settings: Settings
 
     @property
     def folder(self) -> str:
-        """The name as a part of a path; letters that a path cannot have are told apart by a few digits of a hash."""
+        """The name as a part of a path; a few digits of a hash replace letters that a path cannot have."""
         words = re.sub(r"[^A-Za-z0-9.=]+", "-", self.name).strip("-.")[:80]
         return words if words == self.name else f"{words}-{sha256(self.name.encode()).hexdigest()[:6]}"
 
@@ -56,18 +56,18 @@ class Job:
 
     @property
     def request(self) -> dict[str, str]:
-        """The settings as texts, to be compared with what was asked for earlier."""
+        """The settings as texts, to compare with those of an earlier sweep."""
         return {key: in_words(value) for key, value in sorted(self.settings.items())}
 
     def state(self) -> State:
-        """Whether its folder holds all of it, a piece of it or nothing; of what that is made, `Plan.state` knows."""
+        """Whether the folder holds a finished run, a part of one or nothing; `Plan.state` also knows stale runs."""
         if not (self.folder / "config.toml").exists():
             return "new"
         played = self.rounds_finished()
         return "finished" if played is not None and played >= self.experiment.rounds else "broken"
 
     def rounds_finished(self) -> int | None:
-        """How many rounds the run in its folder has, where it came to its end."""
+        """The rounds of the run in the folder; None if the run is not finished."""
         try:
             summary = json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
             return int(summary["rounds"]) if summary["status"] == "finished" else None
@@ -77,23 +77,23 @@ class Job:
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of a sweep, paired: at one seed every row meets the same scene and the same first weights."""
+    """All runs of a sweep, paired: with the same seed every row has the same scene and the same first weights."""
 
     out: Path
     jobs: tuple[Job, ...]
     present: Present = field(default_factory=Present, compare=False, repr=False)
 
     def state(self, job: Job) -> State:
-        """How a job stands; stale: its run was made of other code or data than there is now."""
+        """The state of a job; stale: its run was made with other code or data than there is now."""
         state = job.state()
         return "stale" if state != "new" and self.why_stale(job) is not None else state
 
     def why_stale(self, job: Job) -> str | None:
-        """What has changed since a job's run was made; None where nothing has."""
+        """What has changed since a job's run was made; None if nothing has."""
         return self.present.reason(job.folder, job.experiment)
 
     def check(self) -> None:
-        """Refuse names that do not exist and folders that hold something else, before anything is run."""
+        """Refuse unknown names and folders with other runs, before anything is played."""
         from fedwinnow import catalogue
         from fedwinnow.data.dataset import Dataset
         from fedwinnow.data.load import understood
@@ -121,11 +121,11 @@ class Plan:
         return job.folder.relative_to(self.out).as_posix()
 
     def book(self) -> Book:
-        """What earlier sweeps into this folder asked for."""
+        """The settings of earlier sweeps into this folder."""
         return read_book(self.out).get("runs", {})
 
     def write_book(self) -> None:
-        """Note what is asked for, beside what was."""
+        """Add the settings of this sweep to those of earlier ones."""
         from fedwinnow.files import write_text
 
         before = read_book(self.out)
@@ -135,7 +135,7 @@ class Plan:
 
 
 def in_words(value: Any) -> str:
-    """A setting as a text that is the same in every process: no number of an object in memory."""
+    """A setting as a text that is the same in every process, so without the address of an object."""
     if isinstance(value, list | tuple):
         return ", ".join(map(in_words, value))
     known = value is None or isinstance(value, bool | int | float | str | Path | dict | Part)
@@ -143,7 +143,7 @@ def in_words(value: Any) -> str:
 
 
 def read_book(out: Path) -> dict[str, Book]:
-    """What sweeps into this folder asked for: by folder the settings of a run, and the names of its row and scene."""
+    """The content of sweep.json: by folder the settings of a run, and the names of its row and scene."""
     path = out / BOOK
     if not path.exists():
         return {}
@@ -154,17 +154,17 @@ def read_book(out: Path) -> dict[str, Book]:
 
 
 def refuse_longer(job: Job) -> None:
-    """A finished run of more rounds is another result than the one that is asked for, and cannot go back."""
+    """Refuse a finished run with more rounds than the sweep has: it cannot be cut."""
     played = job.rounds_finished()
     if played is not None and played > job.experiment.rounds:
         raise UsageError(
-            f"{job.folder} holds a finished run of {played} rounds, and {job.experiment.rounds} are asked for; "
+            f"{job.folder} holds a finished run of {played} rounds, but the sweep has {job.experiment.rounds} rounds; "
             f"allowed: {played} or more, or another --out."
         )
 
 
 def refuse_other_request(job: Job, asked: Mapping[str, str]) -> None:
-    """A folder of this name that was made with other settings is not what the sweep wants."""
+    """Refuse a folder that holds a run with other settings."""
     now = job.request
     differing = [key for key in now if key != "rounds" and asked.get(key, now[key]) != now[key]]
     if differing:
@@ -175,7 +175,7 @@ def refuse_other_request(job: Job, asked: Mapping[str, str]) -> None:
 def make_plan(
     out: Path, rows: Sequence[Variant], scenes: Sequence[Variant], seeds: Sequence[int], base: Settings
 ) -> Plan:
-    """Every row on every scene with every seed; a row's settings win over a scene's, and these over the common ones."""
+    """Every row on every scene with every seed; a row's settings override a scene's, and these the common ones."""
     given = {
         "method": [row.name for row in rows],
         "scene": [scene.name for scene in scenes],
@@ -200,7 +200,7 @@ def make_plan(
 
 
 def variants(given: Sequence[str | Mapping[str, Any]], key: str, what: str) -> list[Variant]:
-    """Rows or scenes from specs or from tables of settings; a table may have a name of its own."""
+    """Rows or scenes from specs or from tables of settings; a table may have the key `name`."""
     found = []
     for one in given:
         if isinstance(one, str):

@@ -1,4 +1,4 @@
-"""A table of runs: means over seeds, and a winner only where a paired test finds one."""
+"""A table of runs: means over seeds, and a winner only if a paired test finds one."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from fedwinnow.study.run_records import Record, finished, outdated_words, read_r
 from fedwinnow.study.table_figures import PICKS, Score, Shown, shown_figures
 from fedwinnow.study.table_layout import Layout, lay_out, named_layout
 
-OUTDATED = "†"  # beside a row, and before the note that explains it
+OUTDATED = "†"  # the mark of a row with outdated runs, and of the note that explains it
 Mark = Literal["", "best", "tied"]
 Published = dict[tuple[str, str, str], tuple[float, Figure]]  # (row, setting, figure) -> a paper's mean and std
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What one row has in one column."""
+    """The values of one row in one column."""
 
     values: dict[int, float]  # by seed
     mark: Mark = ""
-    p: Figure = None  # of the comparison with the best row, corrected
-    published: tuple[float, Figure] | None = None  # a paper's own mean and std, in the unit that is shown
+    p: Figure = None  # the corrected p-value of the comparison with the best row
+    published: tuple[float, Figure] | None = None  # mean and std that a paper prints, in the unit that is shown
     outdated: int = 0  # how many of the runs were made by other code than there is now
 
     @property
     def mean(self) -> Figure:
-        """Over the seeds."""
+        """Mean over the seeds."""
         return statistics.mean(list(self.values.values()))
 
     @property
@@ -52,7 +52,7 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class Table:
-    """Everything that the writers need."""
+    """A table with everything that the writers print."""
 
     rows: tuple[str, ...]
     columns: tuple[TableColumn, ...]
@@ -85,7 +85,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a table shall show and how it shall judge."""
+    """What a table shows, and how it compares rows."""
 
     show: str = "last10,last,best,validation"
     score: Score = "accuracy"
@@ -94,7 +94,7 @@ class Wanted:
     test: statistics.Test = "t"
     alpha: float = 0.05
     against: str | None = None  # the row that is compared with every other over all settings
-    order: Sequence[str] = ()  # of the rows, where one is wanted
+    order: Sequence[str] = ()  # rows that come first, in this order
     published: Published = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -117,7 +117,7 @@ def make_table(places: Iterable[str | Path], wanted: Wanted) -> Table:
 
 
 def table_of(records: Sequence[Record], wanted: Wanted) -> Table:
-    """A table of these runs; those that are not finished are named, not counted."""
+    """A table of these runs; a note names those that are not finished and do not count."""
     shown_figures(wanted.show, wanted.score)
     done = finished(records)
     chosen = tuple(wanted.rows) != ("method",) or wanted.columns is not None
@@ -133,7 +133,7 @@ def build(layout: Layout, records: Sequence[Record], wanted: Wanted) -> Table:
     if not known:
         raise DataError(
             f"no run has a value for {', '.join(figure.path for figure in shown)}.{meant(shown, done)} "
-            f"{done[0].folder / 'summary.json'} has what there is."
+            f"{done[0].folder / 'summary.json'} has the values that there are."
         )
     older = [f"{OUTDATED} {words}" for words in outdated_words(done)]
     notes = [*layout.notes, *older, *unfinished(records), *absent(shown, known, done), *unpaired(layout)]
@@ -147,7 +147,7 @@ def build(layout: Layout, records: Sequence[Record], wanted: Wanted) -> Table:
 
 
 def place_in(order: Sequence[str], row: str) -> int:
-    """Rows that were asked for first, in that order; the sort keeps the others as they were."""
+    """The sorting key of a row: its place in `order`; the other rows come after, as they were."""
     return order.index(row) if row in order else len(order)
 
 
@@ -177,19 +177,19 @@ def judged(layout: Layout, setting: str, shown: Shown, wanted: Wanted) -> TableC
 
 
 def numbers(runs: dict[int, Record], shown: Shown) -> dict[int, float]:
-    """The figure by seed, where a run has it."""
+    """The figure by seed, of the runs that have it."""
     found = {seed: run.figure(shown.path) for seed, run in sorted(runs.items())}
     return {seed: value for seed, value in found.items() if value is not None}
 
 
 def signed(shown: Shown, values: dict[int, float]) -> float:
-    """The mean, turned so that more is better."""
+    """The mean, with its sign changed if lower is better."""
     average = statistics.mean(list(values.values())) or 0.0
     return average if shown.higher_is_better else -average
 
 
 def compare(best: dict[int, Record], other: dict[int, Record], shown: Shown, test: statistics.Test) -> Figure:
-    """A paired test over the seeds on which both played the same scene."""
+    """The p-value of a paired test over the seeds at which both have the same scene."""
     pairs = paired(best, other, shown)
     return statistics.paired_p([first for first, _ in pairs], [second for _, second in pairs], test)
 
@@ -237,7 +237,7 @@ def caption_of(
 
 
 def test_words(most: int, wanted: Wanted) -> list[str]:
-    """How the winner was found, and whether one could be."""
+    """How the winner was found, and whether there are enough seeds to find one."""
     name = statistics.TESTS[wanted.test]
     words = [
         f"Bold: better than every other row of the column by a {name} over seeds (two-sided, Holm-corrected, "
@@ -249,24 +249,24 @@ def test_words(most: int, wanted: Wanted) -> list[str]:
 
 
 def unfinished(records: Sequence[Record]) -> list[str]:
-    """The runs that do not count."""
+    """A note on the runs that do not count."""
     broken = [f"{record.folder} ({record.summary['status']})" for record in records if not record.finished]
     return [f"Not finished, so not counted: {', '.join(broken)}."] if broken else []
 
 
 def absent(shown: Sequence[Shown], known: Sequence[Shown], done: Sequence[Record]) -> list[str]:
-    """Figures that no run has; the usual four are asked of every table, so a missing hold-out is no news."""
+    """A note on figures that no run has; not on validation, which is shown by default and needs a hold-out."""
     missing = [figure for figure in shown if figure not in known and figure.name != "validation"]
     return [f"No run has {', '.join(figure.name for figure in missing)}.{meant(missing, done)}"] if missing else []
 
 
 def meant(missing: Sequence[Shown], done: Sequence[Record]) -> str:
-    """What may have been meant by dotted names that no run has; the short ones are right, whether a run has them."""
+    """Guesses for dotted names that no run has; short names were checked before."""
     return "".join(guess(figure.path, done[0].figures) for figure in missing if figure.name == figure.path)
 
 
 def unpaired(layout: Layout) -> list[str]:
-    """Seeds whose runs in one column were played on different scenes: their values are not compared."""
+    """Notes on seeds whose runs in one column have different scenes, so that their values are not compared."""
     found = []
     for setting in layout.columns:
         scenes: dict[int, dict[str, list[str]]] = {}

@@ -1,4 +1,4 @@
-"""The figures a table may show: their short names, their units, which direction is better."""
+"""The figures that a table can show: short names, units, and which direction is better."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Shown:
 
     @property
     def last(self) -> str:
-        """What is measured, without where."""
+        """The last part of the dotted name."""
         return self.path.rpartition(".")[2]
 
     @property
@@ -60,16 +60,16 @@ class Shown:
 
     @property
     def scale(self) -> float:
-        """Shares are shown in per cent."""
+        """100 for shares, which are shown in per cent; otherwise 1."""
         return 1.0 if self.is_cost or self.last in PLAIN else 100.0
 
     @property
     def higher_is_better(self) -> bool:
-        """The direction of the better value."""
+        """Whether a higher value is better."""
         return not (self.is_cost or self.last in LOWER_IS_BETTER)
 
     def text(self, value: Figure) -> str:
-        """A value as the table prints it; a dash where there is none."""
+        """A value as the table prints it; a dash for None."""
         if value is None:
             return "–"
         if self.is_cost:

@@ -1,4 +1,4 @@
-"""Which runs stand in which row and column of a table, and what has to be said about them."""
+"""Which runs are in which row and column of a table, and the notes about their settings."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Layout:
     notes: tuple[str, ...]
 
     def competes(self, row: str) -> bool:
-        """Whether a row may win: references that cheat, or are not federated, may not."""
+        """Whether a row can win; references that see the truth or are not federated cannot."""
         return all(run.competes for (name, _), runs in self.runs.items() if name == row for run in runs.values())
 
 
 def lay_out(
     records: Sequence[Record], rows: Sequence[str] = ("method",), columns: Sequence[str] | None = None
 ) -> Layout:
-    """Sort the runs into cells; `columns` None finds the settings that differ."""
+    """Sort the runs into cells; without `columns`, the settings that differ make the columns."""
     keys = {key for record in records for key in record.settings}
     for flag, names in (("rows", rows), ("columns", columns or ())):
         for key in names:
@@ -53,9 +53,9 @@ def lay_out(
 
 
 def named_layout(records: Sequence[Record]) -> Layout | None:
-    """Rows and columns as sweeps call them, in their order.
+    """Rows and columns with the names and the order of their sweeps.
 
-    None where a run is of no sweep, or where two sweeps mean different runs by the same names.
+    None if a run does not belong to a sweep, or if two sweeps use the same names for different runs.
     """
     cells: dict[tuple[str, str], dict[int, Record]] = {}
     for record in records:
@@ -81,7 +81,7 @@ def named_layout(records: Sequence[Record]) -> Layout | None:
 
 
 def what_columns_are(cells: dict[tuple[str, str], dict[int, Record]], columns: Sequence[str]) -> list[str]:
-    """The scene behind each name of a column, where the name does not say it."""
+    """A note with the scene of each column whose name does not describe it."""
     records = [record for runs in cells.values() for record in runs.values()]
     keys = [key for key in SCENE_KEYS if varies(records, key)]
     scenes = {column: label(next(iter(runs.values())), keys) for (_, column), runs in cells.items()}
@@ -90,7 +90,7 @@ def what_columns_are(cells: dict[tuple[str, str], dict[int, Record]], columns: S
 
 
 def label(record: Record, keys: Sequence[str]) -> str:
-    """The values of some settings, with their names where the value alone would not say what it is."""
+    """The values of some settings; with the name of the setting if the value alone is not clear."""
     speaking = {"method", "data", "partition", "noise", "model", "optimizer", "scene"}
     return ", ".join(
         record.settings.get(key, "none") if key in speaking else f"{key}={record.settings.get(key, 'none')}"
@@ -99,10 +99,10 @@ def label(record: Record, keys: Sequence[str]) -> str:
 
 
 def differing_keys(records: Sequence[Record], rows: Sequence[str]) -> tuple[str, ...]:
-    """The settings that tell columns apart.
+    """The settings that make the columns.
 
-    What makes the scene always does. Another setting does only where neither row nor column decides it already: the
-    model that follows the data, or views that one method needs, are no columns of their own.
+    The settings of the scene do whenever they differ. Another setting does only if rows and columns do not decide it
+    already; for example, a model that follows from the data makes no column, nor do views that one method needs.
     """
     keys = dict.fromkeys(key for record in records for key in record.settings)
     candidates = [key for key in keys if key not in NEVER_A_COLUMN and key not in rows]
@@ -119,7 +119,7 @@ def varies(records: Sequence[Record], key: str) -> bool:
 
 
 def decided(records: Sequence[Record], by: Sequence[str], key: str) -> bool:
-    """Whether some settings together decide another."""
+    """Whether the settings `by` together decide another."""
     seen: dict[tuple[str | None, ...], str | None] = {}
     for record in records:
         place = tuple(record.settings.get(name) for name in by)
@@ -139,7 +139,7 @@ def ordered_rows(cells: dict[tuple[str, str], dict[int, Record]]) -> tuple[str, 
 
 
 def clash(first: Record, second: Record) -> UsageError:
-    """Two runs for one place."""
+    """The error for two runs in one place of the table."""
     keys = sorted(first.settings.keys() | second.settings.keys())
     differing = [key for key in keys if first.settings.get(key) != second.settings.get(key)]
     hint = "They have the same settings: leave one of them out."
@@ -151,14 +151,14 @@ def clash(first: Record, second: Record) -> UsageError:
 
 
 def common_settings(records: Sequence[Record], used: set[str]) -> list[str]:
-    """What all runs have in common, in one line."""
+    """A note with the settings that all runs have in common."""
     shared = [key for key in COMMON if key not in used and not varies(records, key)]
     values = [f"{key} {records[0].settings[key]}" for key in shared if key in records[0].settings]
     return [f"All runs: {', '.join(values)}."] if values else []
 
 
 def uneven_settings(records: Sequence[Record], rows: Sequence[str], across: Sequence[str]) -> list[str]:
-    """Settings that differ between the rows of one column: such a comparison has to say so."""
+    """Warnings about settings that differ between the rows of one column."""
     found = []
     keys = dict.fromkeys(key for record in records for key in record.settings)
     for key in keys:

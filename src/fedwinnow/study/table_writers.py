@@ -1,4 +1,4 @@
-"""A table as Markdown, LaTeX, CSV, JSON or for the terminal; all say the same."""
+"""A table as Markdown, LaTeX, CSV, JSON or for the terminal, with the same content."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LATEX_LETTERS = {
 
 
 def write(table: Table, path: Path) -> None:
-    """The table as a file whose suffix says the form."""
+    """Write the table to a file; the suffix decides the format."""
     from fedwinnow.files import write_text
 
     if path.suffix not in SUFFIXES:
@@ -49,7 +49,7 @@ def write(table: Table, path: Path) -> None:
 
 
 def heads(table: Table) -> list[tuple[str, str]]:
-    """(setting, figure) of every printed column, a paper's own numbers beside ours."""
+    """(setting, figure) of every printed column; a paper's numbers follow ours."""
     found = []
     for column in table.columns:
         found.append((column.setting, column.shown.name))
@@ -59,12 +59,12 @@ def heads(table: Table) -> list[tuple[str, str]]:
 
 
 def has_published(column: TableColumn) -> bool:
-    """Whether a paper's numbers stand beside this column."""
+    """Whether a paper prints numbers for this column."""
     return any(cell.published is not None for cell in column.cells.values())
 
 
 def number(table: Table, column: TableColumn, cell: Cell) -> str:
-    """Mean and deviation; n where it is not that of all cells; a dash where nothing is."""
+    """Mean and deviation, with n if the cells have different numbers of seeds; a dash for an empty cell."""
     if cell.mean is None:
         return "–"
     text = column.shown.text(cell.mean)
@@ -74,7 +74,7 @@ def number(table: Table, column: TableColumn, cell: Cell) -> str:
 
 
 def paper_number(cell: Cell) -> str:
-    """A paper's own mean and deviation, as printed there."""
+    """Mean and deviation as a paper prints them."""
     if cell.published is None:
         return "–"
     mean, std = cell.published
@@ -95,7 +95,7 @@ def texts(table: Table, row: str) -> list[tuple[str, str]]:
 
 
 def title(table: Table, row: str) -> str:
-    """The name of a row, with a mark where other code made one of its runs."""
+    """The name of a row, with a mark if other code made one of its runs."""
     return f"{row} {OUTDATED}" if row in table.outdated else row
 
 
@@ -113,12 +113,12 @@ def markdown(table: Table) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text that does not end a Markdown cell."""
+    """The text, escaped for a Markdown cell."""
     return text.replace("|", "\\|")
 
 
 def latex(table: Table) -> str:
-    """A table that needs no package."""
+    """A LaTeX table that needs no package."""
     titles = heads(table)
     last = ["rank"] if table.ranks else []
     groups = list(dict.fromkeys(setting for setting, _ in titles))
@@ -143,7 +143,7 @@ def latex_cell(text: str, mark: str) -> str:
 
 
 def for_latex(text: str) -> str:
-    """Letters that mean something to LaTeX, written so that they do not."""
+    """The text, escaped for LaTeX."""
     return "".join(LATEX_LETTERS.get(letter, letter) for letter in text)
 
 
@@ -166,12 +166,12 @@ def as_csv(table: Table) -> str:
 
 
 def short(value: float | None) -> str:
-    """A number without the digits that nobody reads."""
+    """A number with four digits; an empty text for None."""
     return "" if value is None else f"{value:.4g}"
 
 
 def as_value(table: Table) -> dict[str, Any]:
-    """The table for machines: shares between 0 and 1, every seed, a paper's numbers as printed."""
+    """The table for JSON: shares between 0 and 1, every seed, a paper's numbers as printed."""
     return {
         "caption": table.caption,
         "notes": list(table.notes),
@@ -209,7 +209,7 @@ def as_json(table: Table) -> str:
 
 
 def for_terminal(table: Table) -> Grid:
-    """A table for people at a terminal."""
+    """The table for the terminal."""
     from rich.text import Text
 
     from fedwinnow.terminal import Grid

@@ -1,4 +1,4 @@
-"""Corrected labels in the input's own format, and the way back. Nothing is changed in place unless asked for."""
+"""Write corrected labels in the format of the data, and undo that. Data is changed in place only with --in-place."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Destination:
             self.refuse_links("nothing is copied with --in-place")
 
     def refuse_links(self, reason: str) -> None:
-        """Links are a way to make a new tree of images."""
+        """Refuse --link where no new folder of images is made."""
         if self.link != "copy":
             raise UsageError(f"--link {self.link} was given, but {reason}; allowed: for a folder of images with --out.")
 
     def file(self, original: Path) -> Path:
-        """The file to write; one that is there already is never overwritten unless it is the original."""
+        """The file to write; only --in-place overwrites a file."""
         self.refuse_links(f"{original} is a file")
         if self.out is None:
             return original
@@ -58,7 +58,7 @@ def apply_plan(plan: CorrectionPlan, destination: Destination, data: str | None 
     if isinstance(source, Folder):
         return apply_to_folder(source, plan, destination)
     assert isinstance(source, TableSource | Npz)
-    path = source.path.resolve()  # behind a link: what is changed in place is the data, not the link
+    path = source.path.resolve()  # --in-place changes the file that a link points to, not the link
     target = destination.file(path)
     if isinstance(source, Npz):
         content, label = npz_labels.corrected_npz(path, plan.changes), "y"
@@ -75,13 +75,13 @@ def apply_plan(plan: CorrectionPlan, destination: Destination, data: str | None 
         sha256=digest(content),
         changes=plan.changes,
     )
-    receipt.write()  # before the data, so that there is a way back at every moment
+    receipt.write()  # before the data, so that an interrupted change can be undone
     put(target, content)
     return receipt
 
 
 def apply_to_folder(source: Folder, plan: CorrectionPlan, destination: Destination) -> Receipt:
-    """Move images to the folder of their class, in a copy or in place; the receipt knows the way back."""
+    """Move images to the folder of their class, in a copy or in place; the receipt lists the moves."""
     moves = image_folders.moves_for(source.path, plan.changes)
     receipt = Receipt(
         kind="folder",
@@ -97,13 +97,13 @@ def apply_to_folder(source: Folder, plan: CorrectionPlan, destination: Destinati
         return receipt
     if place_for(source.path).exists():
         raise UsageError(f"{source.path} was corrected in place before. Undo that first: fedwinnow apply --undo ...")
-    receipt.write()  # before the first move, for the same reason
+    receipt.write()  # before the first move, so that an interrupted change can be undone
     image_folders.move_within(source.path, moves)
     return receipt
 
 
 def undo(target: Path, destination: Destination) -> Receipt:
-    """Take an application back: into a new file or folder, or in place."""
+    """Undo a correction, into a new file or folder or in place."""
     receipt = read_receipt(target)
     if receipt.kind == "folder":
         undo_folder(receipt, destination)
@@ -112,7 +112,7 @@ def undo(target: Path, destination: Destination) -> Receipt:
     backup = None if receipt.backup is None else Path(receipt.backup)
     untouched = backup is not None and backup.exists() and digest(place.read_bytes()) == receipt.sha256
     if backup is not None and untouched:
-        content = backup.read_bytes()  # to the last byte
+        content = backup.read_bytes()
     elif receipt.kind == "npz":
         content = npz_labels.reversed_npz(place)
     else:
@@ -121,13 +121,13 @@ def undo(target: Path, destination: Destination) -> Receipt:
     put(destination.file(place), content)
     if destination.in_place:
         place_for(place).unlink(missing_ok=True)
-        if backup is not None and untouched and place_for(backup).exists():  # of a correction before this one
+        if backup is not None and untouched and place_for(backup).exists():  # the receipt of an earlier correction
             put(place_for(place), place_for(backup).read_bytes())
     return receipt
 
 
 def undo_folder(receipt: Receipt, destination: Destination) -> None:
-    """Every image back to where it was; moves that an interruption left undone are passed over."""
+    """Move every image back to where it was, except those that an interruption left there."""
     root = Path(receipt.target)
     back = {after: before for before, after in receipt.moves.items() if (root / after).is_file()}
     if destination.out is not None:
@@ -138,7 +138,7 @@ def undo_folder(receipt: Receipt, destination: Destination) -> None:
 
 
 def source_of(spec: str) -> Source:
-    """The source of the data, of a kind that can be written."""
+    """The data source; refuses kinds that cannot be written."""
     if not spec:
         raise UsageError("the audit does not know where its data came from (arrays in memory?). Give it with --data.")
     found: Any = catalogue.make("data", understood(spec))

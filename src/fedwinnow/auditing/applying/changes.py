@@ -1,4 +1,4 @@
-"""What is to be changed: the decisions of people, read from audit.csv and decisions.csv of every site."""
+"""Which labels change: people's decisions, read from audit.csv and decisions.csv of every site."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedwinnow.auditing.audit_folder import KEEP, REVIEW, TOO_FEW, read_audit, read_site
-from fedwinnow.auditing.decisions import check_reviewer, labels_by_sample, read_decisions
+from fedwinnow.auditing.decisions import ACCEPT, check_reviewer, labels_by_sample, read_decisions
 from fedwinnow.errors import DataError, UsageError, unknown
-
-ACCEPT = "accept"  # in audit.csv, written by a person in a spreadsheet
 
 
 @dataclass(frozen=True)
@@ -18,22 +16,22 @@ class Change:
 
     given: str
     label: str
-    source: str  # who says so: "review" (a person) or "audit" (accepted because of its p_wrong)
+    source: str  # who decided: "review" (a person) or "audit" (accepted because of its p_wrong)
 
 
 @dataclass(frozen=True)
 class CorrectionPlan:
-    """Everything that is to be done to a data set."""
+    """All changes to a data set, and counts of the labels that stay."""
 
     changes: dict[str, Change]  # by id
     source: str  # the spec of the data
     kept: int  # labels that people looked at and kept
-    open: int  # labels to review that nobody has decided
-    disputed: list[str]  # ids on which reviewers differ: they stay as they are
+    open: int  # labels to review without a decision
+    disputed: list[str]  # ids on which reviewers differ; their labels stay
 
     @property
     def unseen(self) -> int:
-        """Labels that change although no person has looked at them."""
+        """How many labels change although no person has looked at them."""
         return sum(change.source == "audit" for change in self.changes.values())
 
 
@@ -45,12 +43,12 @@ def site_folders(folder: Path) -> list[Path]:
         found = sorted(path.parent for path in folder.glob("*/site.json"))
         if found:
             return found
-    read_site(folder)  # says what is needed
+    read_site(folder)  # raises an error that names the right folder
     return []
 
 
 def plan_for(folder: Path, accept_above: float | None = None, reviewer: str | None = None) -> CorrectionPlan:
-    """The changes that the decisions in a folder ask for."""
+    """The changes that follow from the decisions in a folder."""
     if accept_above is not None and not 0 < accept_above <= 1:
         raise UsageError(f"--accept-above {accept_above} was given; allowed: above 0 and at most 1.")
     changes: dict[str, Change] = {}
@@ -81,7 +79,7 @@ def plan_for(folder: Path, accept_above: float | None = None, reviewer: str | No
 
 
 def known_reviewer(folder: Path, name: str) -> str:
-    """A reviewer who has decided something in one of the folders."""
+    """The reviewer's name; refuses a name without a decision in any of the folders."""
     known = {who for site in site_folders(folder) for _, who in read_decisions(site)}
     if (wanted := check_reviewer(name)) not in known:
         raise unknown("reviewer", wanted, known)
@@ -89,7 +87,7 @@ def known_reviewer(folder: Path, name: str) -> str:
 
 
 def spreadsheet(site: Path, number: int, row: dict[str, str], names: list[str]) -> set[str]:
-    """The label that a person wrote into audit.csv itself: accept, keep, or the name of a class."""
+    """The label that a person wrote into audit.csv: accept, keep, or the name of a class."""
     word = row["decision"]
     if word in (REVIEW, TOO_FEW, KEEP, ""):
         return set()
@@ -104,7 +102,9 @@ def spreadsheet(site: Path, number: int, row: dict[str, str], names: list[str]) 
 
 
 def checked(label: str, site: Path, names: list[str]) -> str:
-    """A label that is a class."""
+    """The label; refuses one that is not a class."""
     if label not in names:
-        raise DataError(f"{site / 'decisions.csv'}: the label '{label}' is no class; allowed: {', '.join(names[:10])}.")
+        raise DataError(
+            f"{site / 'decisions.csv'}: the label '{label}' is not a class; allowed: {', '.join(names[:10])}."
+        )
     return label

@@ -1,4 +1,4 @@
-"""Corrected labels of a folder of images: a copy, or a tree of links, with each image in the folder of its class."""
+"""Corrected labels of a folder of images: each image goes to its class, in a copy, by links or in place."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ def class_place(root: Path, path: PurePosixPath) -> int:
 
 
 def rebuild(root: Path, out: Path, moves: dict[str, str], link: Link) -> None:
-    """The whole tree at another place, with the moved images moved."""
+    """Copy or link the whole folder to another place, with each moved image in its new place."""
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise UsageError(f"--out {out} is there already and no empty folder. Choose another name.")
+        raise UsageError(f"--out {out} exists already and is not an empty folder. Choose another name.")
     if out.resolve().is_relative_to(root.resolve()):
         raise UsageError(f"--out {out} lies within {root}. Choose a folder outside of it.")
-    put = putter(link)
+    ways: dict[str, Callable[[Path, Path], object]] = {"copy": shutil.copy2, "hard": os.link, "symbolic": os.symlink}
+    put = ways[link]
     for parent, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
@@ -64,19 +65,13 @@ def rebuild(root: Path, out: Path, moves: dict[str, str], link: Link) -> None:
                 put(path.resolve(), target)
             except OSError as problem:
                 raise DataError(
-                    f"{target}: cannot be made ({problem.strerror}). {out} is not whole: delete it. Where links are "
-                    f"the trouble, use --link copy."
+                    f"{target}: cannot be made ({problem.strerror}). {out} is not complete: delete it. If the disk "
+                    f"cannot hold links, use --link copy."
                 ) from None
 
 
-def putter(link: Link) -> Callable[[Path, Path], object]:
-    """How a file gets to its new place."""
-    ways: dict[str, Callable[[Path, Path], object]] = {"copy": shutil.copy2, "hard": os.link, "symbolic": os.symlink}
-    return ways[link]
-
-
 def move_within(root: Path, moves: dict[str, str]) -> None:
-    """Move images to other folders of the same tree; nothing is ever overwritten."""
+    """Move images to other folders below `root`; no file is overwritten."""
     for before, after in moves.items():
         if not (root / before).is_file() or (root / after).exists():
             raise DataError(f"{root / before} cannot be moved to {after}: the folder has changed since.")

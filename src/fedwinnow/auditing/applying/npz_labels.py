@@ -33,7 +33,7 @@ def corrected_npz(path: Path, changes: dict[str, Change]) -> bytes:
     indexed = "class_names" in arrays and labels.dtype.kind != "U"
     class_names = [str(name) for name in arrays["class_names"].tolist()] if "class_names" in arrays else []
     if indexed and len(strange := np.flatnonzero((labels < 0) | (labels >= len(class_names)))):
-        raise DataError(f"{path}, row {strange[0] + 1}: the label {labels[strange[0]]} is no place in class_names.")
+        raise DataError(f"{path}, row {strange[0] + 1}: the label {labels[strange[0]]} is not a place in class_names.")
     texts = [class_names[int(label)] if indexed else text_of(label) for label in labels.tolist()]
     names = tuple(class_names) or names_of(texts, changes)
     ids = arrays["id"].tolist() if "id" in arrays else range(len(labels))
@@ -52,14 +52,12 @@ def corrected_npz(path: Path, changes: dict[str, Change]) -> bytes:
 
 
 def text_of(label: Any) -> str:
-    """A label as its class is named: 1.0 is 1."""
-    if isinstance(label, bool):
-        return str(int(label))
-    return str(int(label)) if isinstance(label, float) else str(label)
+    """The name of a label's class: 1 for 1.0."""
+    return str(int(label)) if isinstance(label, bool | float) else str(label)
 
 
 def reversed_npz(path: Path) -> bytes:
-    """The file with the labels it had, without the two arrays."""
+    """The file with its first labels, without the two added arrays."""
     arrays = read_npz(path)
     if not {GIVEN, SOURCE, "y"} <= set(arrays):
         raise DataError(f"{path} has no arrays y, {GIVEN} and {SOURCE}, so nothing can be undone in it.")

@@ -1,4 +1,4 @@
-"""The receipt of an application: all that is needed to take it back, beside the corrected data."""
+"""The receipt of a correction: a file beside the corrected data with everything that undoing it needs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FORM: Form = {
     "changes": {"*": {"given": str, "label": str, "source": str}},
     "moves": {"*": str},
 }
-BESIDE, WITHIN = ".apply.json", ".fedwinnow-apply.json"  # hidden in a folder, so that nobody takes it for data
+BESIDE, WITHIN = ".apply.json", ".fedwinnow-apply.json"  # hidden in a folder, so that it is not read as data
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """What was done, to which file or folder."""
+    """What was changed in which file or folder."""
 
     kind: str  # csv, parquet, npz or folder
     target: str  # the corrected file or folder
@@ -35,7 +35,7 @@ class Receipt:
     moves: dict[str, str] = field(default_factory=dict)  # of a folder: path before -> path after
 
     def write(self) -> Path:
-        """Put it beside the corrected data."""
+        """Write it beside the corrected data."""
         path = place_for(Path(self.target))
         text = json.dumps({"format": FORMAT, **asdict(self)}, indent=1, ensure_ascii=False) + "\n"
         put(path, text.encode())
@@ -48,7 +48,7 @@ def place_for(target: Path) -> Path:
 
 
 def read_receipt(given: Path) -> Receipt:
-    """The receipt of a corrected file or folder, whether that or the receipt is named; both may have moved since."""
+    """The receipt of a corrected file or folder; `given` is either, and both may have moved together."""
     named = given.resolve()
     target = named.parent if named.name == WITHIN else named.with_name(named.name.removesuffix(BESIDE))
     path = place_for(target)
@@ -72,13 +72,13 @@ def digest(content: bytes) -> str:
 
 
 def back_up(path: Path) -> Path:
-    """Keep a file as it is under a name of its own, and give that name back."""
+    """Copy a file to a new name beside it, and return that name."""
     number, kept = 1, path.with_name(f"{path.name}.before-apply")
     while kept.exists():
         number += 1
         kept = path.with_name(f"{path.name}.before-apply-{number}")
     put(kept, path.read_bytes())
-    if place_for(path).exists():  # it was corrected before: that way back stays open
+    if place_for(path).exists():  # it was corrected before, and that can still be undone
         put(place_for(kept), place_for(path).read_bytes())
     return kept
 

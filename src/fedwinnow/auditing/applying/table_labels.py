@@ -24,20 +24,20 @@ Row = list[str]
 
 
 def check_columns(path: Path, source: TableSource, names: Sequence[str]) -> None:
-    """The columns that the audit knew must still be there."""
+    """Refuse a file without the columns that the audit read."""
     for name in (source.label, source.id):
         if name is not None and name not in names:
             raise DataError(f"{path} has no column '{name}' any more; it has {', '.join(names)}.")
 
 
 def places_by_id(source: TableSource, cells: Mapping[str, Sequence[str]], count: int) -> dict[str, int]:
-    """Where each id is."""
+    """The row of each id."""
     ids = [str(number) for number in range(1, count + 1)] if source.id is None else cells[source.id]
     return {name.strip(): place for place, name in enumerate(ids)}
 
 
 def check_unchanged(path: Path, place: int, now: str, change: Change, names: Sequence[str]) -> None:
-    """The label must still be the one that was judged."""
+    """Refuse a row whose label is not the one that was judged."""
     known = class_numbers([now.strip(), change.given], names)
     if known[0] != known[1] or known[0] < 0:
         raise DataError(
@@ -47,7 +47,7 @@ def check_unchanged(path: Path, place: int, now: str, change: Change, names: Seq
 
 
 def written_as(labels: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """How a file writes each class, most often: 1.0 stays 1.0 where the class is 1."""
+    """How the file writes each class in most rows: 1.0 stays 1.0 where the class is 1."""
     found: dict[str, Counter[str]] = {}
     for text, number in zip(labels, class_numbers([text.strip() for text in labels], names), strict=True):
         if number >= 0:
@@ -90,7 +90,7 @@ def read_csv_rows(path: Path) -> tuple[list[Row], dict[str, Any]]:
 
 
 def csv_text(rows: Sequence[Row], dialect: dict[str, Any]) -> bytes:
-    """The rows as the file was written."""
+    """The rows in the dialect of the file."""
     stream = io.StringIO()
     csv.writer(stream, delimiter=dialect["delimiter"], lineterminator=dialect["lineterminator"]).writerows(rows)
     return (BOM if dialect["bom"] else b"") + stream.getvalue().encode()
@@ -106,7 +106,7 @@ def corrected_csv(path: Path, source: TableSource, changes: dict[str, Change]) -
     names = names_of(labels, changes)
     wanted = places_of_changes(path, places_by_id(source, cells, len(body)), changes, labels, names)
     spelling = written_as(labels, names)
-    if GIVEN not in header:  # else it was corrected before, and what was given first stays known
+    if GIVEN not in header:  # otherwise it was corrected before, and the first labels are in that column
         header += [GIVEN, SOURCE]
         body = [[*row, row[column], "given"] for row in body]
     place_of_source = header.index(SOURCE)
@@ -117,7 +117,7 @@ def corrected_csv(path: Path, source: TableSource, changes: dict[str, Change]) -
 
 
 def reversed_csv(path: Path, label: str) -> bytes:
-    """The file with the labels it had, without the two columns."""
+    """The file with its first labels, without the two added columns."""
     (header, *body), dialect = read_csv_rows(path)
     if GIVEN not in header or SOURCE not in header or label not in header:
         raise DataError(f"{path} has no columns {label}, {GIVEN} and {SOURCE}, so nothing can be undone in it.")
@@ -150,7 +150,7 @@ def corrected_parquet(path: Path, source: TableSource, changes: dict[str, Change
     sources = table.column(SOURCE).to_pylist() if again else ["given"] * len(values)
     corrected = list(values)
     for place, change in wanted.items():
-        if spelling[change.label] not in known:  # a class that other sites have
+        if spelling[change.label] not in known:  # a class that only other sites have
             known[spelling[change.label]] = pyarrow.scalar(change.label).cast(kind).as_py()
         corrected[place], sources[place] = known[spelling[change.label]], change.source
     if not again:
@@ -166,7 +166,7 @@ def corrected_parquet(path: Path, source: TableSource, changes: dict[str, Change
 
 
 def reversed_parquet(path: Path, label: str) -> bytes:
-    """The file with the labels it had, without the two columns."""
+    """The file with its first labels, without the two added columns."""
     table = read_arrow(path)
     if not {GIVEN, SOURCE, label} <= set(table.column_names):
         raise DataError(f"{path} has no columns {label}, {GIVEN} and {SOURCE}, so nothing can be undone in it.")

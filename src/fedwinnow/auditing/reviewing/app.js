@@ -4,10 +4,10 @@ const at = (id) => document.getElementById(id);
 const filters = ["given", "suggested", "status", "least"].map(at);
 const MOST_TILES = 200;
 let state = null;
-let current = null; // the id in sight
+let current = null; // the id of the sample on the page
 let grid = false;
-let drawing = 0; // only the newest sample that was asked for is drawn
-let ready = false; // whether the sample with the id `current` is in sight: nobody decides on what they have not seen
+let drawing = 0; // the number of the latest request; answers to earlier ones are not drawn
+let ready = false; // whether the page shows the sample `current`; no decision is taken before
 
 // --- asking the server ---------------------------------------------------------------------------------------------
 
@@ -59,7 +59,7 @@ function setReady(is) {
   at("main").setAttribute("aria-busy", String(!is));
 }
 
-// --- small pieces of page; texts of users only ever become text nodes ------------------------------------------------
+// --- parts of the page; a user's text always becomes a text node -----------------------------------------------------
 
 function make(tag, options = {}, ...children) {
   const { text, ...rest } = options;
@@ -81,7 +81,7 @@ function seen(sample) {
   return make("dl", { class: "cells" }, ...pairs);
 }
 
-// A score that puts labels in order; as a percentage it would read as if so many of them were wrong.
+// p_wrong is a score that puts labels in order; a percentage would suggest that so many of them are wrong.
 function score(value) {
   return value.toFixed(3);
 }
@@ -146,8 +146,8 @@ function drawEmpty() {
   current = null;
   drawing += 1;
   const all = state.queue.length > 0 && state.queue.every((item) => item.decision);
-  const title = !state.queue.length ? "No label of this site was found worth a look." : all ? "Everything is decided." : "Nothing fits these filters.";
-  const next = all ? "Next: fedwinnow apply, with this site's folder. Undo is still there." : "";
+  const title = !state.queue.length ? "No label of this site is worth a look." : all ? "Everything is decided." : "Nothing fits these filters.";
+  const next = all ? "Next: fedwinnow apply, with this site's folder. You can still undo." : "";
   at("main").replaceChildren(make("div", { class: "card empty" }, make("h2", { text: title }), make("p", { class: "meta", text: next }),
     make("div", { class: "actions" }, make("button", { type: "button", onclick: undo }, "Undo ", make("kbd", { text: "U" })))));
   setReady(true);
@@ -178,7 +178,7 @@ async function drawOne(items) {
       make("button", { type: "button", onclick: () => step(1) }, "Next ", make("kbd", { text: "→" }))));
   const side = make("aside", { class: "card compare", "aria-label": "For comparison" });
   for (const [name, others] of [[item.given, sample.given], [item.suggested, sample.suggested]]) {
-    side.append(make("h2", { text: `Labelled ${name}, and alike` }));
+    side.append(make("h2", { text: `Similar samples labelled ${name}` }));
     const none = make("p", { class: "meta", text: "There is nothing to compare it with." });
     side.append(others.length ? make("div", { class: others[0].picture ? "three" : "three texts" }, ...others.map(seen)) : none);
   }

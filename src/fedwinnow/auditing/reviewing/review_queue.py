@@ -1,4 +1,4 @@
-"""The desk of one reviewer: what there is to decide, what was decided, and how to take it back."""
+"""The labels that one reviewer has to decide, the decisions so far, and undo."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PICTURE = re.compile(r"[0-9]{6,}\.(png|jpg)")
 
 
 class ReviewQueue:
-    """One audited site and one reviewer. Everything is in the site's folder; a crash loses nothing."""
+    """One audited site and one reviewer. Decisions are saved in the site's folder at once, so a crash loses nothing."""
 
     def __init__(self, folder: Path, reviewer: str) -> None:
         self.folder, self.reviewer = folder, reviewer
@@ -34,11 +34,11 @@ class ReviewQueue:
         self.rows = {row["id"]: row for row in read_audit(folder) if row["decision"] == REVIEW}
         self.steps: list[tuple[str, Decision | None]] = []  # what was there before each step of this session
         self.one_at_a_time = threading.Lock()
-        read_decisions(folder)  # a broken file is an error now, not at the first keystroke
+        read_decisions(folder)  # refuses a broken file now, not at the first decision
         sweep_decisions(folder)
 
     def state(self) -> dict[str, Any]:
-        """Everything the page shows besides single samples."""
+        """Everything that the page shows, except the samples."""
         decided = read_decisions(self.folder)
         by_sample: dict[str, dict[str, Decision]] = {}
         for (sample, who), one in decided.items():
@@ -47,7 +47,7 @@ class ReviewQueue:
         for sample, row in self.rows.items():
             words = by_sample.get(sample, {})
             own = words.get(self.reviewer)
-            # The word of the others shows only after one's own, so that two opinions stay two.
+            # A reviewer sees the decisions of others only after deciding, so that reviewers decide independently.
             others = [
                 {"reviewer": who, "decision": one.decision, "label": one.label}
                 for who, one in words.items()
@@ -88,11 +88,11 @@ class ReviewQueue:
         }
 
     def shown(self, name: str) -> dict[str, Any]:
-        """What can be seen of a sample."""
+        """What the page shows of a sample."""
         return {"id": name, "picture": name in self.site["pictures"], "texts": self.site["texts"].get(name, {})}
 
     def picture(self, name: str) -> Path | None:
-        """The file of a picture: only one that the audit itself made."""
+        """The file of a picture, if the audit made one."""
         file = str(self.site["pictures"].get(name, ""))
         path = self.folder / "previews" / file
         return path if PICTURE.fullmatch(file) and path.is_file() and not path.is_symlink() else None
@@ -107,16 +107,16 @@ class ReviewQueue:
         """Save a decision; it is on disk when this returns."""
         row = self.row(name)
         if decision not in DECISIONS:
-            raise UsageError(f"'{decision[:60]}' is no decision; allowed: {', '.join(DECISIONS)}.")
+            raise UsageError(f"'{decision[:60]}' is not a decision; allowed: {', '.join(DECISIONS)}.")
         if decision == OTHER and label not in self.site["class_names"]:
-            raise UsageError(f"'{label[:60]}' is no class.")
+            raise UsageError(f"'{label[:60]}' is not a class.")
         chosen = {ACCEPT: row["suggested"], KEEP: row["given"], OTHER: label}.get(decision, "")
         with self.one_at_a_time:
             made = Decision.now(name, self.reviewer, decision, chosen)
             self.steps.append((name, save_decision(self.folder, name, self.reviewer, made)))
 
     def undo(self) -> str | None:
-        """Take the last step back, also one of an earlier session; the sample that it was about."""
+        """Undo the last decision, also one of an earlier session, and return its sample."""
         with self.one_at_a_time:
             if self.steps:
                 name, before = self.steps[-1]
@@ -126,5 +126,5 @@ class ReviewQueue:
                     return None
                 name, before = earlier[-1], None
             save_decision(self.folder, name, self.reviewer, before)
-            del self.steps[-1:]  # only now: what could not be saved can be tried again
+            del self.steps[-1:]  # after saving, so that a failed undo can be tried again
         return name

@@ -1,4 +1,4 @@
-"""The review page's server: on this machine only, for whoever has the token, and for no other page in the browser."""
+"""The server of the review page. It answers this machine only, needs a token and refuses requests of other pages."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ SAFETY = {
 
 
 class ReviewServer(ThreadingHTTPServer):
-    """Serves one desk; the port is any that is free."""
+    """Serves the queue of one reviewer, on a free port unless one is given."""
 
     daemon_threads = True
     allow_reuse_address = False
 
-    def __init__(self, desk: ReviewQueue, port: int = 0) -> None:
+    def __init__(self, queue: ReviewQueue, port: int = 0) -> None:
         try:
             super().__init__((ADDRESS, port), Handler)
         except (OSError, OverflowError) as problem:
             raise UsageError(f"--port {port} cannot be used ({problem}); leave it out to take any free one.") from None
-        self.desk = desk
+        self.queue = queue
         self.token = secrets.token_urlsafe(24)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that hangs up in the middle is no news."""
+        """Print the error, except when the browser closed the connection."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
     @property
     def hosts(self) -> tuple[str, str]:
-        """What a browser calls this server; another name means that somebody else's page led here."""
+        """The names of this server in a browser; a request with another name came through another page."""
         return f"{ADDRESS}:{self.server_port}", f"localhost:{self.server_port}"
 
     @property
@@ -66,7 +66,7 @@ class ReviewServer(ThreadingHTTPServer):
 
 
 class RequestRefused(Exception):
-    """A request that is not answered, with the reason."""
+    """A request is refused, with the reason."""
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         super().__init__(reason)
@@ -91,7 +91,7 @@ class Handler(BaseHTTPRequestHandler):
         self.guarded(self.post)
 
     def guarded(self, answer: Callable[[str, dict[str, str]], None]) -> None:
-        """Answer only requests of our own page; whatever goes wrong is an answer too."""
+        """Answer requests of our page only; errors become answers too."""
         try:
             parts = urlsplit(self.path)
             query = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
@@ -107,7 +107,7 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(HTTPStatus.INTERNAL_SERVER_ERROR, "application/json", as_json({"error": str(problem)}))
 
     def check(self, query: dict[str, str]) -> None:
-        """Host, origin and token, in this order: a stranger learns nothing about the token."""
+        """Check host, origin and token, in this order, so that another page cannot guess the token."""
         if self.headers.get("Host") not in self.server.hosts:
             raise RequestRefused(HTTPStatus.MISDIRECTED_REQUEST, "this server answers on its own address only")
         origin = self.headers.get("Origin")
@@ -123,79 +123,81 @@ class Handler(BaseHTTPRequestHandler):
             )
 
     def get(self, path: str, query: dict[str, str]) -> None:
-        """Everything that changes nothing."""
-        desk = self.server.desk
+        """Answer a request that changes nothing."""
+        queue = self.server.queue
         if path == "/":
-            self.reply(HTTPStatus.OK, "text/html; charset=utf-8", page(self.server.token, desk).encode())
+            self.reply(HTTPStatus.OK, "text/html; charset=utf-8", page(self.server.token, queue).encode())
         elif path in STATIC:
             name, kind = STATIC[path]
             self.reply(HTTPStatus.OK, f"{kind}; charset=utf-8", (HERE / name).read_bytes())
         elif path == "/state":
-            self.reply(HTTPStatus.OK, "application/json", as_json(desk.state()))
+            self.reply(HTTPStatus.OK, "application/json", as_json(queue.state()))
         elif path == "/sample":
-            self.reply(HTTPStatus.OK, "application/json", as_json(desk.sample(query.get("id", ""))))
-        elif path == "/picture" and (found := desk.picture(query.get("id", ""))) is not None:
+            self.reply(HTTPStatus.OK, "application/json", as_json(queue.sample(query.get("id", ""))))
+        elif path == "/picture" and (found := queue.picture(query.get("id", ""))) is not None:
             self.reply(HTTPStatus.OK, "image/png" if found.suffix == ".png" else "image/jpeg", found.read_bytes())
         else:
             raise RequestRefused(HTTPStatus.NOT_FOUND, "there is nothing here")
 
     def post(self, path: str, query: dict[str, str]) -> None:
-        """Everything that is saved."""
+        """Answer a request that saves something."""
         body = self.body()
         if path == "/decide":
-            self.server.desk.decide(text(body, "id"), text(body, "decision"), text(body, "label", ""))
-            self.reply(HTTPStatus.OK, "application/json", as_json(self.server.desk.state()))
+            self.server.queue.decide(text(body, "id"), text(body, "decision"), text(body, "label", ""))
+            self.reply(HTTPStatus.OK, "application/json", as_json(self.server.queue.state()))
         elif path == "/undo":
-            undone = self.server.desk.undo()
-            self.reply(HTTPStatus.OK, "application/json", as_json({**self.server.desk.state(), "undone": undone}))
+            undone = self.server.queue.undo()
+            self.reply(HTTPStatus.OK, "application/json", as_json({**self.server.queue.state(), "undone": undone}))
         else:
             raise RequestRefused(HTTPStatus.NOT_FOUND, "there is nothing here")
 
     def body(self) -> dict[str, Any]:
-        """The JSON of a request, small and of the right kind."""
+        """The JSON object of a request; refuses large requests and other content."""
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > LARGEST_REQUEST:
             self.close_connection = True
-            raise RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request may have {LARGEST_REQUEST} bytes")
+            raise RequestRefused(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request may have at most {LARGEST_REQUEST} bytes"
+            )
         content = self.rfile.read(int(length))
         if self.headers.get_content_type() != "application/json":
             raise RequestRefused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "JSON is needed")
         try:
             found = json.loads(content)
         except (ValueError, RecursionError):
-            raise RequestRefused(HTTPStatus.BAD_REQUEST, "JSON is needed, and this is none") from None
+            raise RequestRefused(HTTPStatus.BAD_REQUEST, "this is not valid JSON") from None
         if not isinstance(found, dict):
             raise RequestRefused(HTTPStatus.BAD_REQUEST, "a JSON object is needed")
         return found
 
     def reply(self, status: HTTPStatus, kind: str, content: bytes) -> None:
-        """Send an answer with the headers that keep it here."""
+        """Send an answer with headers that keep it on this machine."""
         self.send_response(status)
         for name, value in {**SAFETY, "Content-Type": kind, "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
         if status != HTTPStatus.OK:
-            self.send_header("Connection", "close")  # a body that was not read must not be taken for a request
+            self.send_header("Connection", "close")  # the unread body must not be read as the next request
             self.close_connection = True
         self.end_headers()
         self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: the log would show the token."""
+        """Log nothing: the address has the token in it."""
 
 
 def text(body: dict[str, Any], name: str, otherwise: str | None = None) -> str:
-    """A text of a request."""
+    """A text in a request; refuses other types."""
     value = body.get(name, otherwise)
     if not isinstance(value, str):
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"'{name}' is missing or no text")
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"'{name}' is missing or not a text")
     return value
 
 
 def as_json(content: Any) -> bytes:
-    """JSON as bytes; half of a letter, which UTF-8 cannot hold, becomes an escape."""
+    """JSON as bytes; surrogates, which UTF-8 cannot hold, become escapes."""
     return json.dumps(content, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace")
 
 
-def page(token: str, desk: ReviewQueue) -> str:
-    """The page itself; it gets everything else from `state`."""
-    return render(HERE / "page.html", {"token": token, "site": desk.site["site"]})
+def page(token: str, queue: ReviewQueue) -> str:
+    """The page without content, which it gets from `/state`."""
+    return render(HERE / "page.html", {"token": token, "site": queue.site["site"]})

@@ -1,4 +1,4 @@
-"""report.html: a run on one page that needs nothing but itself. Made from the files of a run folder alone."""
+"""report.html: a run on one page with everything in it, made from the files in the run folder."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ CLASSES_SHOWN = 20
 
 
 def write_report(folder: RunFolder, summary: dict[str, Any] | None = None) -> None:
-    """Make the report of a run from its folder, and put it there; `summary` where it is not there yet."""
+    """Make the report of a run and write it to its folder; `summary` if summary.json is not written yet."""
     folder.write_text("report.html", render(TEMPLATE, collect(folder, summary)))
 
 
 def report_of(folder: str | Path) -> Path:
-    """Make the report of any run folder anew; gives back its path."""
+    """Make the report of a run folder again, and return its path."""
     run = RunFolder.existing(Path(folder))
     try:
         write_report(run)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, UndefinedError) as problem:
         raise DataError(
-            f"{run.path}: its files do not say what those of a run say ({type(problem).__name__}: {problem}). Restore "
-            f"summary.json, clients.csv and the others, or start the run anew with --redo."
+            f"{run.path}: its files are not those of a run, or are damaged ({type(problem).__name__}: {problem}). "
+            f"Restore summary.json, clients.csv and the others, or start the run again with --redo."
         ) from None
     return run.path / "report.html"
 
 
 def collect(folder: RunFolder, summary: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Everything the page says, read from the run folder."""
+    """The values that the template shows, read from the run folder."""
     config = folder.settings()
     environment = folder.read_json("environment.json") or {}
     summary = summary or folder.read_json("summary.json") or {}
@@ -65,7 +65,7 @@ def collect(folder: RunFolder, summary: dict[str, Any] | None = None) -> dict[st
         "class_map": class_map(scene),
         "confusion": confusion_of(summary, scene),
         "ledger": ledger_rows(folder.read_json("ledger.json")),
-        "flags": flatten(config),
+        "config": flatten(config),
         "command": command_of(config, environment, scene),
         "clients_shown": CLIENTS_SHOWN,
         "classes_shown": CLASSES_SHOWN,
@@ -73,20 +73,17 @@ def collect(folder: RunFolder, summary: dict[str, Any] | None = None) -> dict[st
 
 
 def method_of(config: dict[str, Any], environment: dict[str, Any]) -> dict[str, Any]:
-    """The method's name, sentence and source; environment.json knows them for a user's own method too."""
-    table = config.get("method", {})
-    kind = str(table.get("kind", "unknown"))
+    """The method's name, description and paper."""
     said = environment.get("method") or {}
     return {
-        "name": kind,
+        "name": str(config.get("method", {}).get("kind", "unknown")),
         "summary": said.get("summary", ""),
         "citation": said.get("citation", ""),
-        "options": {key: value for key, value in table.items() if key != "kind"},
     }
 
 
 def stages_of(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The stages in the order in which they came, with their first and last round."""
+    """The stages of the run in order, with their first and last round."""
     found: list[dict[str, Any]] = []
     for row in rounds:
         stage = str(row.get("stage", "train"))
@@ -98,7 +95,7 @@ def stages_of(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def client_rows(path: Path) -> list[dict[str, Any]]:
-    """clients.csv with numbers instead of texts; empty where the run has not come so far."""
+    """The rows of clients.csv with rates as numbers; empty if the run is not finished."""
     if not path.exists():
         return []
     rows: list[dict[str, Any]] = []
@@ -109,7 +106,7 @@ def client_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def class_map(scene: Scene) -> list[dict[str, Any]]:
-    """How many samples of each class every site has, by its given labels, as a number and as a shade."""
+    """How many samples of each given label every site has, as a number and as a shade."""
     counts = scene.counts()[:CLIENTS_SHOWN, :CLASSES_SHOWN]
     darkest = max(int(counts.max(initial=0)), 1)
     names = scene.site_names[:CLIENTS_SHOWN]
@@ -117,7 +114,7 @@ def class_map(scene: Scene) -> list[dict[str, Any]]:
 
 
 def confusion_of(summary: dict[str, Any], scene: Scene) -> list[dict[str, Any]]:
-    """The confusion matrix of the last model, shaded by the share of its row; nothing where it would not fit."""
+    """The confusion matrix of the last model, shaded by the share of its row; empty if it has too many classes."""
     matrix = (summary.get("test") or {}).get("confusion")
     if matrix is None or len(matrix) > CLASSES_SHOWN:
         return []
@@ -157,7 +154,7 @@ def ledger_rows(ledger: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def command_of(config: dict[str, Any], environment: dict[str, Any], scene: Scene) -> dict[str, str]:
-    """How to do it again: the very command, or one that reads the config beside the report."""
+    """The command that repeats the run: the original one, or one that reads config.toml."""
     command = environment.get("command")
     if command:
         alone = command[1:2] in (["run"], ["serve"])
@@ -170,12 +167,12 @@ def command_of(config: dict[str, Any], environment: dict[str, Any], scene: Scene
     return {"line": "", "note": "The run was started from Python with data or a method that only that program has."}
 
 
-LARGEST = 600  # points in one line; more would not be seen
+LARGEST = 600  # points in one line; more are not visible
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A dot with a name."""
+    """A named point of the curve."""
 
     x: float
     y: float
@@ -200,7 +197,7 @@ class Curve:
 
 
 def curve_of(rounds: list[dict[str, Any]], summary: dict[str, Any]) -> Curve | None:
-    """The curve of a run; None where nothing was measured."""
+    """The accuracy curve of a run; None if accuracy was not measured."""
     rows = [(int(row["round"]), float(row["accuracy"])) for row in rounds if row.get("accuracy") is not None]
     if not rows:
         return None

@@ -1,4 +1,4 @@
-"""Pages from templates, and numbers as people read them; what a user gave is escaped, an unknown name is an error."""
+"""Pages from templates, with numbers in readable form; user text is escaped, and an unknown name is an error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECEIVERS = {("server",): "the server", ("server", "sites"): "the server and oth
 
 
 def percent(share: float | None) -> str:
-    """A share between 0 and 1."""
+    """A share between 0 and 1, in per cent."""
     return "–" if share is None or share != share else f"{100 * share:.1f} %"
 
 
@@ -32,7 +32,7 @@ def number(value: float | None) -> str:
 
 
 def whole(value: float | None) -> str:
-    """A count, with thin groups of three."""
+    """A whole number in groups of three digits."""
     return "–" if value is None else f"{int(value):,}".replace(",", "\u202f")
 
 
@@ -62,13 +62,13 @@ def yes(value: bool | None) -> str:
 
 
 def render(template: Path, content: dict[str, Any]) -> str:
-    """The page that a template gives; it may include the files beside it and those of this room."""
+    """The page of a template, which may include files from its own folder and from this one."""
     return environment(template.parent).get_template(template.name).render(content)
 
 
 @cache
 def environment(folder: Path) -> Environment:
-    """What reads the templates of a folder; kept, because compiling a template takes longer than filling it in."""
+    """The template environment of a folder; cached, because compiling a template is slow."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(

@@ -21,9 +21,9 @@ class TensorBoard(Tracker):
         self.make_writer: Any = SummaryWriter
 
     def open(self, config: dict[str, Any], done: int) -> None:
-        # Rounds after the last checkpoint are played again; what was written about them no longer holds.
+        # Rounds after the last checkpoint are played again, so their numbers are deleted.
         self.writer = self.make_writer(str(self.folder / "tensorboard"), purge_step=done + 1 if done else None)
-        self.writer.add_text("flags", "\n".join(f"    {key} = {value}" for key, value in config.items()))
+        self.writer.add_text("config", "\n".join(f"    {key} = {value}" for key, value in config.items()))
 
     def log(self, numbers: dict[str, float], step: int) -> None:
         for key, value in numbers.items():

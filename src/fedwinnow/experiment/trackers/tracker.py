@@ -1,4 +1,4 @@
-"""A tracker tells a run to a dashboard. Three functions to write: open, log, close; the rest is the same for all."""
+"""A tracker sends the numbers of a run to a dashboard. A new tracker has three functions: open, log and close."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ OURS = [
 
 
 class Tracker(Watcher):
-    """Base of every tracker; it is made before the run starts, so a missing library is an error at once."""
+    """The base of every tracker; it is made before the run starts, so that a missing library is an error at once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @abstractmethod
     def open(self, config: dict[str, Any], done: int) -> None:
-        """Begin, or go on after so many rounds; `flags` is that of config.toml with dotted keys."""
+        """Begin, or continue after `done` rounds; `config` has the settings of config.toml with dotted keys."""
 
     @abstractmethod
     def log(self, numbers: dict[str, float], step: int) -> None:
-        """The numbers of one round."""
+        """Log the numbers of one round."""
 
     @abstractmethod
     def close(self, numbers: dict[str, float], status: str) -> None:
-        """The end: `finished` with the numbers of the summary, or `failed` or `interrupted` with none."""
+        """End: `finished` with the numbers of the summary, or `failed` or `interrupted` without numbers."""
 
     def started(self, stage: Stage, done: int, rounds: int) -> None:
         self.open(flatten(config_of(stage)), done)
@@ -54,19 +54,19 @@ class Tracker(Watcher):
 
 
 def numbers_in(table: dict[str, Any]) -> dict[str, float]:
-    """The numbers of a nested table, by dotted key; lists, texts and what is unknown are left out."""
+    """The numbers of a nested table by dotted key, without lists, texts and null."""
     flat = flatten(table)
     return {key: float(value) for key, value in flat.items() if isinstance(value, int | float)}
 
 
 def make_trackers(names: str | Sequence[str] | None, folder: Path) -> tuple[Tracker, ...]:
-    """The trackers of these names, given as one text with commas or as several."""
+    """The trackers of these names, given as one text with commas or as a list."""
     words = (names or "").split(",") if isinstance(names, str | None) else names
     return tuple(find_tracker(word.strip())(folder) for word in words if word.strip())
 
 
 def find_tracker(name: str) -> type[Tracker]:
-    """One of ours, or one that another package installed."""
+    """The tracker of this name, from fedwinnow or from an installed package."""
     known = {point.name: point for point in [*entry_points(group=GROUP), *OURS]}
     if name not in known:
         raise unknown("tracker", name, known)

@@ -1,4 +1,4 @@
-"""Weights & Biases: offline unless the user set WANDB_MODE, so that nothing leaves the machine without asking."""
+"""Weights & Biases: offline unless the user set WANDB_MODE, so that nothing leaves the machine unasked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class WeightsAndBiases(Tracker):
         self.run = self.library.init(
             project=os.environ.get("WANDB_PROJECT", "fedwinnow"),
             name=self.folder.name,
-            # The same folder is the same run, so that a resumed run is one line and not two.
+            # The same folder gives the same id, so that a resumed run is one line and not two.
             id=hashlib.sha256(str(self.folder.resolve()).encode()).hexdigest()[:16],
             resume="allow",
             dir=str(self.folder),

@@ -1,4 +1,4 @@
-"""Pictures of what a run thinks of its clients: noise rates, data quality, likeness, what each knows by heart."""
+"""Pictures of a run's clients: noise rates, data quality, similar models, memorised labels."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def draw_quality(views: Sequence[View], path: Path) -> Path:
 
 
 def draw_similarity(views: Sequence[View], path: Path) -> Path:
-    """Cosine of what the clients' models say about one shared noise image; clients in the order of their noise."""
+    """Cosine of the outputs of the clients' models for one noise image; clients in the order of their noise rates."""
     from safetensors import SafetensorError, safe_open
 
     view = views[0]
@@ -90,7 +90,7 @@ def draw_similarity(views: Sequence[View], path: Path) -> Path:
     with picture(path, 5.2, 4.6) as (figure, axes):
         image = axes.imshow(unit @ unit.T, cmap="cividis", vmin=-1 if outputs.min() < 0 else 0, vmax=1)
         axes.set(
-            xlabel="client, cleanest first", ylabel="client, cleanest first", title="Likeness of the clients' models"
+            xlabel="client, cleanest first", ylabel="client, cleanest first", title="Similarity of the clients' models"
         )
         if len(order) <= 30:
             axes.set_xticks(range(len(order)), order, fontsize=6)
@@ -100,7 +100,7 @@ def draw_similarity(views: Sequence[View], path: Path) -> Path:
 
 
 def draw_memorised_map(views: Sequence[View], path: Path) -> Path:
-    """By client and round: what the local model knows by heart of its wrong labels beyond the global model."""
+    """By client and round: the wrong labels that the local model has memorised, minus those of the global model."""
     view = views[0]
     rows = [row for row in view.rounds if "memorised_by_site" in row]
     if not rows:
@@ -117,13 +117,13 @@ def draw_memorised_map(views: Sequence[View], path: Path) -> Path:
         step = max(1, len(rows) // 10)
         axes.set_xticks(range(0, len(rows), step), [row["round"] for row in rows[::step]])
         axes.set(xlabel="round", ylabel="client", title="Memorised by local beyond global model")
-        figure.colorbar(image, ax=axes, label="points (grey: not there)", shrink=0.8)
+        figure.colorbar(image, ax=axes, label="points (grey: not measured)", shrink=0.8)
         axes.spines[:].set_visible(False)
     return path
 
 
 def lacks_local_models(view: View) -> DataError:
-    """Why a picture of the clients' models cannot be drawn."""
+    """The error for a run without measurements of the clients' models."""
     return DataError(
         f"{view.record.folder}: the clients' models were not measured in any round. Play the run again with "
         "--memorisation-every 1, into another folder."
@@ -131,7 +131,7 @@ def lacks_local_models(view: View) -> DataError:
 
 
 def draw_local_accuracy(views: Sequence[View], path: Path) -> Path:
-    """Test accuracy of the model that each client trained when it was last measured; clients in the order of noise."""
+    """Test accuracy of each client's model when it was last measured; clients in the order of their noise rates."""
     views = on_one_scene(views)
     order = np.argsort(views[0].scene.realised, kind="stable")
     with picture(path, min(4 + 0.14 * len(order), 12), 3.8) as (figure, axes):
@@ -155,7 +155,7 @@ def draw_local_accuracy(views: Sequence[View], path: Path) -> Path:
 
 
 def draw_expertise(views: Sequence[View], path: Path) -> Path:
-    """Share of a client's given labels to which the global model gives more than one half, against its noise rate."""
+    """Share of a client's given labels that the global model predicts with p > 1/2, against the client's noise rate."""
     with picture(path, 4.8, 4.2) as (figure, axes):
         for place, (name, runs) in enumerate(by_name(views).items()):
             view = runs[0]
@@ -167,7 +167,7 @@ def draw_expertise(views: Sequence[View], path: Path) -> Path:
             mark, colour = MARKS[place % len(MARKS)], CYCLE[place % len(CYCLE)]
             axes.plot(100 * realised, 100 * fitted, mark, markersize=5, color=colour, label=label)
         axes.set(xlabel="realised noise rate (%)", ylabel="given labels predicted (p > 1/2) (%)", ylim=(0, 103))
-        axes.set_title("Does the model fit what a client was given?")
+        axes.set_title("Does the model fit the given labels?")
         axes.grid(alpha=0.2)
         figure.legend(frameon=False, loc="outside lower center")
     return path

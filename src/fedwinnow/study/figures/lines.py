@@ -55,7 +55,7 @@ def draw_memorisation(views: Sequence[View], path: Path) -> Path:
                 mark = MARKS[place % len(MARKS)]
                 axes.plot(rounds, 100 * values, dashes, marker=mark, markersize=4, color=colour, label=label)
         axes.set(xlabel="round", ylabel="wrongly labelled samples (%)", ylim=(0, 100))
-        axes.set_title("What the global model knows by heart")
+        axes.set_title("What the global model has memorised")
         count_rounds(axes)
         axes.grid(alpha=0.2)
         figure.legend(frameon=False, loc="outside lower center", ncols=2)
@@ -105,13 +105,13 @@ def draw_sensitivity(views: Sequence[View], path: Path, option: str) -> Path:
 
 
 def accuracy(view: View, pick: str) -> float:
-    """In per cent; NaN where nothing was measured."""
+    """The accuracy in per cent; NaN if it was not measured."""
     found = view.record.figure(f"{pick}.accuracy")
     return np.nan if found is None else 100 * found
 
 
 def value_of(view: View, option: str) -> float:
-    """The value of an option in a run: config.toml has all of them, also those that nobody set."""
+    """The value of an option in a run; config.toml has all options, also the defaults."""
     method = RunFolder(view.record.folder).settings()["method"]
     value = method.get(option)
     if not is_number(value):
@@ -124,7 +124,7 @@ def value_of(view: View, option: str) -> float:
 
 
 def draw_detection(views: Sequence[View], path: Path, fits: int = 1000) -> Path:
-    """Recall, precision and matching ratio of noisy clients against the round in which they were told apart."""
+    """Recall, precision and matching ratio of noisy clients, by the round in which they were detected."""
     from fedwinnow.experiment.detection_study import Fitting, study_detection
 
     names = {"recall": (BLUE, "o"), "precision": (RED, "s"), "matching_ratio": (GREEN, "^")}

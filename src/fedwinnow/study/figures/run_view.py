@@ -12,10 +12,11 @@ from fedwinnow.experiment.result import Result
 from fedwinnow.randomness import Floats, Integers
 from fedwinnow.scene.scene import Scene
 from fedwinnow.study.run_records import Record
+from fedwinnow.study.table_layout import varies
 
 
 class View:
-    """One run, read when it is looked at."""
+    """One run, whose files are read when they are needed."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -33,7 +34,7 @@ class View:
 
     @cached_property
     def scene(self) -> Scene:
-        """The scene with its truth; a picture that needs the truth says so where there is none."""
+        """The scene; its true labels may be unknown."""
         return self.result.scene
 
     @property
@@ -56,12 +57,12 @@ class View:
         return self.scene.given != self.true
 
     def lacks_truth(self) -> DataError:
-        """Why a picture cannot be drawn where nobody knows which labels are wrong."""
+        """The error for a picture that needs unknown true labels."""
         return DataError(f"{self.record.folder}: this picture needs the true labels, which are unknown here.")
 
     @cached_property
     def verdicts(self) -> dict[str, Any]:
-        """p_wrong, suggested and loss of every sample, as they were at the end."""
+        """p_wrong, suggested and loss of every sample at the end of the run."""
         path = self.record.folder / "verdicts.npz"
         if not path.exists():
             raise DataError(f"{path}: there is no such file; runs of earlier versions, and broken ones, have none.")
@@ -83,23 +84,15 @@ class View:
 
 
 def on_one_scene(views: Sequence[View]) -> list[View]:
-    """The runs on the scene of the first: only theirs can be compared sample by sample, or client by client."""
+    """The runs on the scene of the first run, which can be compared sample by sample."""
     return [view for view in views if view.record.scene == views[0].record.scene]
 
 
 def by_name(views: Sequence[View]) -> dict[str, list[View]]:
-    """Runs of one method together; their seeds are repetitions. Scenes that differ are told apart."""
-    scenes = {tuple(view.record.settings.get(key, "") for key in SCENE) for view in views}
+    """Runs grouped by method, and by scene settings if these differ; a group has one run per seed."""
+    keys = [key for key in ("data", "partition", "noise") if varies([view.record for view in views], key)]
     found: dict[str, list[View]] = {}
     for view in views:
-        place = ", ".join(view.record.settings.get(key, "") for key in SCENE if varies(views, key))
-        found.setdefault(f"{view.name} | {place}" if len(scenes) > 1 else view.name, []).append(view)
+        place = ", ".join(view.record.settings.get(key, "") for key in keys)
+        found.setdefault(f"{view.name} | {place}" if keys else view.name, []).append(view)
     return found
-
-
-SCENE = ("data", "partition", "noise")
-
-
-def varies(views: Sequence[View], key: str) -> bool:
-    """Whether the runs differ in a setting."""
-    return len({view.record.settings.get(key) for view in views}) > 1

@@ -1,4 +1,4 @@
-"""Pictures of what a run thinks of its samples: losses, clean probability, confusion, sieving client by client."""
+"""Pictures of a run's samples: losses, probability of a right label, confusion, verdicts by client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_LABELS = 20
 
 
 def chosen(view: View, client: int | None) -> slice:
-    """One client's samples, or all."""
+    """The samples of one client, or of all."""
     if client is None:
         return slice(None)
     if not 0 <= client < view.scene.clients:
@@ -32,7 +32,7 @@ def chosen(view: View, client: int | None) -> slice:
 
 
 def where(client: int | None) -> str:
-    """For a title."""
+    """The client in words, for a title."""
     return "all clients" if client is None else f"client {client}"
 
 
@@ -45,7 +45,7 @@ def draw_losses(views: Sequence[View], path: Path, client: int | None = None) ->
     view = views[0]
     mine = chosen(view, client)
     losses, wrong = view.verdicts["loss"][mine].astype(float), view.wrong[mine]
-    known = ~np.isnan(losses)  # a site that failed at the end has none
+    known = ~np.isnan(losses)  # NaN: the site failed at the end
     losses, wrong = losses[known], wrong[known]
     if not len(losses):
         raise DataError(f"{view.record.folder}: {where(client)} could not be asked for losses.")
@@ -68,7 +68,7 @@ def draw_losses(views: Sequence[View], path: Path, client: int | None = None) ->
 
 
 def draw_clean_probability(views: Sequence[View], path: Path, client: int | None = None) -> Path:
-    """Samples ranked by their loss: the probability of a right label as each run sees it, and what is really wrong."""
+    """Samples ranked by loss: each run's probability of a right label, and the labels that are really wrong."""
     views, first = on_one_scene(views), views[0]
     order = np.argsort(first.verdicts["loss"][chosen(first, client)], kind="stable")
     with picture(path, 6, 3.8) as (figure, axes):
@@ -86,7 +86,7 @@ def draw_clean_probability(views: Sequence[View], path: Path, client: int | None
 
 
 def draw_confusion(views: Sequence[View], path: Path, client: int | None = None) -> Path:
-    """True classes against given labels before, after the run's suggestions were taken, and the test part."""
+    """True classes against labels: as given, with the run's suggestions, and the predictions on the test part."""
     view = views[0]
     mine = chosen(view, client)
     given, true = view.scene.given[mine], view.true[mine]
@@ -126,7 +126,7 @@ def show_confusion(axes: Axes, counts: Any, words: str, names: Sequence[str]) ->
 
 
 def draw_f_scores(views: Sequence[View], path: Path) -> Path:
-    """How well each client's samples were sieved: a violin of the clients' F-scores (positive: a right label)."""
+    """How well right labels were found: a violin of the clients' F-scores (positive: a right label)."""
     found: dict[str, list[float]] = {}
     for name, runs in by_name(views).items():
         for view in runs:
@@ -142,7 +142,7 @@ def draw_f_scores(views: Sequence[View], path: Path) -> Path:
         for place, values in enumerate(found.values(), 1):
             axes.plot(np.full(len(values), place), values, "k.", markersize=2, alpha=0.5)
         axes.set_xticks(range(1, len(found) + 1), list(found), rotation=20, ha="right")
-        axes.set(ylabel="F-score of a client", ylim=(0, 1.03), title="Samples sieved, client by client")
+        axes.set(ylabel="F-score of a client", ylim=(0, 1.03), title="Right labels found, by client")
     return path
 
 
@@ -153,7 +153,7 @@ def holders(view: View) -> list[int]:
 
 
 def draw_identification(views: Sequence[View], path: Path) -> Path:
-    """Per client: the share of samples rightly called right or wrong, and its true noise level."""
+    """Per client: the share of labels rightly called right or wrong, and the true noise level."""
     views, first = on_one_scene(views), views[0]
     clients = holders(first)
     with picture(path, min(4 + 0.2 * len(clients), 14), 3.6) as (figure, axes):
@@ -167,7 +167,10 @@ def draw_identification(views: Sequence[View], path: Path) -> Path:
             axes.bar(spots, heights, width, color=CYCLE[place % len(CYCLE)], label=label)
         axes.plot(100 * first.scene.realised[clients], "k_", markersize=9, markeredgewidth=2, label="true noise level")
         axes.set(
-            xlabel="client", ylabel="rightly identified (%)", ylim=(0, 103), title="Wrong labels told from right ones"
+            xlabel="client",
+            ylabel="rightly identified (%)",
+            ylim=(0, 103),
+            title="Labels rightly called right or wrong",
         )
         figure.legend(frameon=False, loc="outside lower center", ncols=2)
     return path

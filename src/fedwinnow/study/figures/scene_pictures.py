@@ -13,7 +13,7 @@ MOST_LABELS = 30
 
 
 def draw_scene(scene: Scene, folder: Path, suffix: str = "png") -> list[Path]:
-    """All pictures that the scene allows; the transition matrix needs the truth."""
+    """All pictures of a scene; the transitions only if the true labels are known."""
     made = [draw_bubbles(scene, folder / f"partition.{suffix}"), draw_rates(scene, folder / f"rates.{suffix}")]
     if scene.true is not None:
         made.append(draw_transitions(scene, folder / f"transitions.{suffix}"))

@@ -23,7 +23,7 @@ MARKS = "osD^vP*X"
 
 
 def line_style(place: int, lines: int) -> dict[str, Any]:
-    """Colour and dashes of one of so many lines; no colour comes twice."""
+    """Colour and dashes of a line; all lines have different colours."""
     dashes = DASHES[place % len(DASHES)]
     if lines <= len(CYCLE):
         return {"color": CYCLE[place], "linestyle": dashes}
@@ -33,7 +33,7 @@ def line_style(place: int, lines: int) -> dict[str, Any]:
 
 
 def count_rounds(axes: Axes) -> None:
-    """Whole rounds at the horizontal axis; there is no round 1.5."""
+    """Put ticks at whole rounds only."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
@@ -57,7 +57,7 @@ FOOTNOTE = ContextVar("footnote", default="")
 
 @contextmanager
 def footnote(words: str) -> Iterator[None]:
-    """Words in small letters under every picture that is drawn within."""
+    """Small text under every picture that is drawn in the block."""
     before = FOOTNOTE.set(words)
     try:
         yield
