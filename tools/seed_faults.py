@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import contextlib
 import hashlib
+import importlib
 import os
 import py_compile
 import re
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -32,6 +34,10 @@ COPIED = ("src", "tests", "tools", "examples", "pyproject.toml")
 PROCESSES = 2
 PATIENCE = 300.0  # seconds for the tests of one fault
 SURVIVED, CAUGHT = 0, 1  # what pytest ends with
+PRELOADED = (
+    *("torch", "numpy", "scipy.special", "scipy.stats", "sklearn.metrics", "PIL.Image", "safetensors.torch"),
+    *("pytest", "hypothesis", "hypothesis.strategies", "tyro", "rich.console", "jinja2"),
+)
 
 
 @dataclass(frozen=True)
@@ -124,26 +130,86 @@ def make_base(place: Path) -> Path:
     return place
 
 
-def run_tests(copy: Path, tests: Iterable[str], notes: Path, patience: float) -> tuple[int | None, str]:
-    """pytest in a new process on a copy: what it ended with (None: too late), and what it printed."""
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(copy / "src"), str(copy / "tools")]),
+@dataclass
+class Trial:
+    """pytest at work on a copy, in a process of its own."""
+
+    name: str
+    copy: Path
+    process: int
+    until: float
+    began: float
+
+    @property
+    def notes(self) -> Path:
+        """Where the probe writes down which tests fail."""
+        return self.copy.with_name(f"{self.copy.name}.failed")
+
+    @property
+    def printed(self) -> Path:
+        """Where everything goes that pytest prints."""
+        return self.copy.with_name(f"{self.copy.name}.printed")
+
+    def ended(self) -> tuple[bool, int | None]:
+        """Whether it has ended, and the exit code; None where it took too long."""
+        done, status = os.waitpid(self.process, os.WNOHANG)
+        if done:
+            return True, os.waitstatus_to_exitcode(status)
+        if time.monotonic() < self.until:
+            return False, None
+        os.killpg(self.process, signal.SIGKILL)  # its own session, with whatever its tests have started
+        os.waitpid(self.process, 0)
+        return True, None
+
+
+def begin_trial(name: str, copy: Path, tests: Sequence[str], patience: float) -> Trial:
+    """Start pytest in a new process that imports the package from the copy.
+
+    It is a fork of this process, which has imported torch and the like but nothing of fedwinnow: importing them anew
+    for every fault would take longer than the tests.
+    """
+    now = time.monotonic()
+    trial = Trial(name, copy, 0, now + patience, now)
+    sys.stdout.flush()
+    process = os.fork()
+    if process == 0:
+        code = 70
+        try:
+            code = work(trial, tests)
+        finally:
+            os._exit(code)
+    return replace(trial, process=process)
+
+
+def work(trial: Trial, tests: Sequence[str]) -> int:
+    """What the new process does; the exit code of pytest."""
+    import pytest
+
+    os.setsid()
+    os.chdir(trial.copy)
+    places = [str(trial.copy / "src"), str(trial.copy / "tools")]
+    os.environ |= {
+        "PYTHONPATH": os.pathsep.join(places),  # for programs that tests start
         "PYTHONDONTWRITEBYTECODE": "1",
-        "HYPOTHESIS_STORAGE_DIRECTORY": str(copy / ".hypothesis"),
-        "FAULT_COPY": str(copy),
-        "FAULT_NOTES": str(notes),
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(trial.copy / ".hypothesis"),
+        "FAULT_COPY": str(trial.copy),
+        "FAULT_NOTES": str(trial.notes),
     }
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "fault_probe", *tests]
-    process = subprocess.Popen(
-        command, cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    )
-    try:
-        printed, _ = process.communicate(timeout=patience)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)  # the session that was started above, with whatever its tests have started
-        process.communicate()
-        return None, ""
-    return process.returncode, printed.decode(errors="replace")
+    sys.dont_write_bytecode = True
+    sys.path[:0] = places
+    sys.argv = ["pytest"]
+    output = os.open(trial.printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "fault_probe", *tests]))
+
+
+def preload() -> None:
+    """Import what most tests need, once; never the package itself, which is to come from a copy."""
+    for name in PRELOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    assert not any(name.partition(".")[0] == "fedwinnow" for name in sys.modules)
 
 
 def first_note(notes: Path) -> str:
@@ -151,17 +217,39 @@ def first_note(notes: Path) -> str:
     return notes.read_text(encoding="utf-8").partition("\n")[0] if notes.exists() else ""
 
 
-def try_fault(fault: Fault, base: Path) -> Outcome:
-    """Put one fault into a fresh copy, and run its tests."""
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="fault-", dir=base.parent) as folder:
-        copy, notes = Path(folder, "copy"), Path(folder, "failed.txt")
-        shutil.copytree(base, copy)
-        fault.put_into(copy)
-        code, printed = run_tests(copy, fault.tests, notes, PATIENCE)
-        caught_by = first_note(notes)
-    problem = problem_with_end(code, caught_by, printed)
-    return Outcome(fault, caught_by, problem, time.monotonic() - began)
+def text_of(path: Path) -> str:
+    """What a process printed."""
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def in_turn(starts: Sequence[Callable[[], Trial]]) -> Iterator[tuple[Trial, int | None]]:
+    """Start trials, so many at a time, and give each back with its exit code when it has ended."""
+    waiting, running = list(reversed(starts)), list[Trial]()
+    while waiting or running:
+        while waiting and len(running) < PROCESSES:
+            running.append(waiting.pop()())
+        for trial in list(running):
+            done, code = trial.ended()
+            if done:
+                running.remove(trial)
+                yield trial, code
+        time.sleep(0.05)
+
+
+def fault_trial(fault: Fault, base: Path) -> Trial:
+    """Put one fault into a fresh copy, and start its tests."""
+    copy = base.with_name(fault.name)
+    shutil.copytree(base, copy)
+    fault.put_into(copy)
+    return begin_trial(fault.name, copy, fault.tests, PATIENCE)
+
+
+def outcome_of(fault: Fault, trial: Trial, code: int | None) -> Outcome:
+    """What a trial that has ended says about its fault; its copy goes."""
+    caught_by = first_note(trial.notes)
+    problem = problem_with_end(code, caught_by, text_of(trial.printed))
+    shutil.rmtree(trial.copy)
+    return Outcome(fault, caught_by, problem, time.monotonic() - trial.began)
 
 
 def problem_with_end(code: int | None, caught_by: str, printed: str) -> str:
@@ -178,24 +266,19 @@ def problem_with_end(code: int | None, caught_by: str, printed: str) -> str:
 def without_faults(faults: Sequence[Fault], base: Path) -> list[str]:
     """Run every named test on the source as it is: a test that fails anyway would catch everything."""
     tests = sorted({test for fault in faults for test in fault.tests})
-    files = {test.partition("::")[0] for test in tests}
-    whole = files & set(tests)
+    whole = {test for test in tests if "::" not in test}
     tests = [test for test in tests if test in whole or test.partition("::")[0] not in whole]
-    piles = [pile for start in range(PROCESSES) if (pile := tests[start::PROCESSES])]
-    found = []
-    with ThreadPoolExecutor(PROCESSES) as workers:
-        ends = [
-            workers.submit(run_tests, base, pile, base.parent / f"failed-{number}.txt", PATIENCE * len(pile))
-            for number, pile in enumerate(piles)
-        ]
-        for number, end in enumerate(ends):
-            code, printed = end.result()
-            if code != SURVIVED:
-                failed = first_note(base.parent / f"failed-{number}.txt")
-                found.append(
-                    f"without any fault pytest ended with {code}: {failed or ' '.join(printed.split())[-300:]}"
-                )
-    return found
+    starts = []
+    for number in range(PROCESSES):
+        copy = base.with_name(f"without a fault {number}")
+        if pile := tests[number::PROCESSES]:
+            shutil.copytree(base, copy)
+            starts.append(partial(begin_trial, copy.name, copy, pile, PATIENCE * len(pile)))
+    return [
+        f"{trial.name}, pytest ended with {code}: {first_note(trial.notes) or text_of(trial.printed)[-300:]}"
+        for trial, code in in_turn(starts)
+        if code != SURVIVED
+    ]
 
 
 # --- the report ----------------------------------------------------------------------------------------------------
@@ -246,20 +329,19 @@ def in_words(seconds: float) -> str:
 def try_all(faults: Sequence[Fault]) -> tuple[list[Outcome], list[str]]:
     """Every fault on its own, two at a time; and what makes the outcomes worthless."""
     with tempfile.TemporaryDirectory(prefix="fedwinnow-faults-") as folder:
+        preload()
         base = make_base(Path(folder).resolve() / "base")
         print("the named tests without a fault ...", flush=True)
         if failing := without_faults(faults, base):
             return [], failing
-        began, outcomes = time.monotonic(), {}
-        with ThreadPoolExecutor(PROCESSES) as workers:
-            running = [workers.submit(try_fault, fault, base) for fault in faults]
-            for done, future in enumerate(as_completed(running), start=1):
-                one = future.result()
-                outcomes[one.fault.name] = one
-                left = (time.monotonic() - began) / done * (len(faults) - done)
-                said = one.problem or f"caught by {one.caught_by}"
-                print(f"{done}/{len(faults)} ({in_words(left)} left) {one.fault.name}: {said}", flush=True)
-        return [outcomes[fault.name] for fault in faults], []
+        began, outcomes = time.monotonic(), dict[str, Outcome]()
+        known = {fault.name: fault for fault in faults}
+        for trial, code in in_turn([partial(fault_trial, fault, base) for fault in faults]):
+            one = outcomes[trial.name] = outcome_of(known[trial.name], trial, code)
+            left = (time.monotonic() - began) / len(outcomes) * (len(faults) - len(outcomes))
+            said = one.problem or f"caught by {one.caught_by}"
+            print(f"{len(outcomes)}/{len(faults)} ({in_words(left)} left) {trial.name}: {said}", flush=True)
+        return [outcomes[name] for name in known], []
 
 
 def main(words: Sequence[str] | None = None) -> int:
