@@ -68,9 +68,23 @@ def test_only_a_test_that_fails_has_caught_a_fault():
 
 
 def test_the_report_names_the_source_as_runs_do():
-    assert TOOL.source_hash() == package_source()
-    one = TOOL.Outcome(FAULTS[0], "tests/a.py::test_b", "", 1.25)
-    report = TOOL.report_of([one, dataclasses.replace(one, caught_by="", problem="it survives")], 90.0)
+    source = TOOL.source_hash()
+    assert source == package_source()
+    one = TOOL.Outcome(FAULTS[0], "tests/a.py::test_b[x|y]", "", 1.25)
+    rows = [TOOL.row_of(one), TOOL.row_of(dataclasses.replace(one, caught_by="", problem="it survives"))]
+    assert rows[0].endswith("| `a.py::test_b[x&#124;y]` | 1.2 |")
+    assert rows[1].endswith("| **it survives** | 1.2 |")
+    report = TOOL.report_of(rows, source)
     assert "caught: 1 of 2" in report
-    assert "`a.py::test_b` | 1.2 |" in report
-    assert "**it survives**" in report
+    assert TOOL.rows_in(report, source) == {FAULTS[0].name: rows[1]}
+    assert TOOL.rows_in(report, "another source") == {}
+
+
+def test_a_fault_that_is_tried_again_renews_its_row_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(TOOL, "REPORT", tmp_path / "FAULTS.md")
+    outcomes = [TOOL.Outcome(fault, "", "it survives", 1.0) for fault in FAULTS]
+    TOOL.renew_report(outcomes[:1], "abc")
+    assert not TOOL.REPORT.exists()  # a part of the list is no report
+    TOOL.renew_report(outcomes, "abc")
+    TOOL.renew_report([dataclasses.replace(outcomes[1], caught_by="tests/a.py::test_b", problem="")], "abc")
+    assert f"caught: 1 of {len(FAULTS)}" in TOOL.REPORT.read_text()

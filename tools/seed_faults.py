@@ -2,7 +2,7 @@
 
 The faults are in tools/faults.toml. A fault names its file below src/fedwinnow, the text that it replaces (which must
 be there exactly once) and the tests that must catch it. The tool ends with 1 where a fault survives or has lost its
-place, and where a named test fails without any fault. A whole run writes its report to tools/FAULTS.md.
+place, and where a named test fails without any fault. The report is tools/FAULTS.md.
 """
 
 from __future__ import annotations
@@ -295,27 +295,46 @@ def source_hash(root: Path = ROOT) -> str:
     return digest.hexdigest()
 
 
-def report_of(outcomes: Sequence[Outcome], seconds: float) -> str:
+def row_of(one: Outcome) -> str:
+    """The line of the report for one fault."""
+    by = f"`{one.caught_by.removeprefix('tests/')}`" if not one.problem else f"**{one.problem}**"
+    cells = (f"`{one.fault.name}`", one.fault.breaks, by)
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} | {one.seconds:.1f} |"
+
+
+def report_of(rows: Sequence[str], source: str) -> str:
     """The report as Markdown."""
-    caught = sum(not one.problem for one in outcomes)
+    caught = sum("| **" not in row for row in rows)
     lines = [
         "# Seeded faults",
         "",
         "Written by `make faults` (`python tools/seed_faults.py`): every fault of `tools/faults.toml` was put into a",
         "copy of the project by itself, and the tests that it names ran in a new process. They pass without a fault.",
+        f"Seconds are those of copying and testing one fault, with {PROCESSES} at a time.",
         "",
-        f"- package source: `{source_hash()}`",
-        f"- caught: {caught} of {len(outcomes)}",
-        f"- time: {seconds / 60:.1f} minutes on {PROCESSES} processes; seconds are of copying and testing one fault",
+        f"- package source: `{source}`",
+        f"- caught: {caught} of {len(rows)}",
         "",
         "| fault | what it breaks | caught by | seconds |",
         "|---|---|---|---:|",
     ]
-    for one in outcomes:
-        by = f"`{one.caught_by.removeprefix('tests/')}`" if not one.problem else f"**{one.problem}**"
-        cells = (f"`{one.fault.name}`", one.fault.breaks, by)
-        lines.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} | {one.seconds:.1f} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *rows]) + "\n"
+
+
+def rows_in(report: str, source: str) -> dict[str, str]:
+    """The rows of a report by fault, where it is about this source; none where it is about another one."""
+    if f"`{source}`" not in report:
+        return {}
+    return {line.split("`")[1]: line for line in report.splitlines() if line.startswith("| `")}
+
+
+def renew_report(outcomes: Sequence[Outcome], source: str) -> None:
+    """Write the report anew; of faults that were not tried now it keeps what it says, if about the same source."""
+    before = REPORT.read_text(encoding="utf-8") if REPORT.exists() else ""
+    rows = rows_in(before, source) | {one.fault.name: row_of(one) for one in outcomes}
+    order = [fault.name for fault in read_faults()]
+    if set(rows) >= set(order):
+        REPORT.write_text(report_of([rows[name] for name in order], source), encoding="utf-8")
 
 
 def in_words(seconds: float) -> str:
@@ -347,7 +366,7 @@ def try_all(faults: Sequence[Fault]) -> tuple[list[Outcome], list[str]]:
 def main(words: Sequence[str] | None = None) -> int:
     """The command; 0 where every fault is caught."""
     parser = argparse.ArgumentParser(description="Put faults into a copy of the project; a test must catch each.")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these faults; no report is written")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these faults; their rows of the report are renewed")
     parser.add_argument("--list", action="store_true", help="list the faults, and say which have lost their place")
     flags = parser.parse_args(words)
     faults = read_faults()
@@ -363,10 +382,10 @@ def main(words: Sequence[str] | None = None) -> int:
         for problem in wrong:
             print(f"error: {problem}", file=sys.stderr)
         return 1 if wrong else 0
-    began = time.monotonic()
+    source = source_hash()
     outcomes, failing = try_all(faults)
-    if outcomes and not flags.only:
-        REPORT.write_text(report_of(outcomes, time.monotonic() - began), encoding="utf-8")
+    if outcomes:
+        renew_report(outcomes, source)
     wrong = [*failing, *(f"{one.fault.name}: {one.problem}" for one in outcomes if one.problem)]
     for problem in wrong:
         print(f"error: {problem}", file=sys.stderr)
