@@ -13,7 +13,7 @@ from by_hand import identity, one_client, one_server
 from fedwinnow.experiment.play import Execution
 from fedwinnow.federation.client import clip_norm
 from fedwinnow.federation.host import Task
-from fedwinnow.federation.ledger import TooFew
+from fedwinnow.federation.ledger import TooFew, without_small_classes
 from fedwinnow.federation.method import Method, find_method
 from stages import ready
 
@@ -114,6 +114,14 @@ def test_the_least_count_itself_is_enough_and_one_less_is_not():
     with pytest.raises(TooFew):
         client.enough(4)
     assert client.few.tolist() == [False, True, False]  # five samples are enough, four are not, none need no hiding
+
+
+def test_what_is_said_of_a_small_class_is_zero():
+    reply = {"indicator": torch.tensor([1.0, 2.0, 3.0]), "table": torch.ones(2, 3), "samples": torch.tensor(9)}
+    said = without_small_classes(reply, {"indicator": 0, "table": 1}, torch.tensor([False, True, False]))
+    assert said["indicator"].tolist() == [1.0, 0.0, 3.0]
+    assert said["table"].tolist() == [[1.0, 0.0, 1.0]] * 2
+    assert said["samples"].item() == 9
 
 
 def test_what_a_client_remembers_it_finds_at_its_next_visit_and_a_failed_visit_leaves_no_trace(tmp_path):
