@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from fedwinnow.experiment.run_folder import RunFolder
-from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import FlatModel
 from fedwinnow.models.make_model import make_model
 from fedwinnow.models.model import Shape
 

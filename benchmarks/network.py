@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.results import paired
-from fedwinnow.backends.serial import Serial
+from fedwinnow.backends.make_backend import Serial
 from fedwinnow.deployment.agreement import describe_run, hello_of
 from fedwinnow.deployment.flower_environment import prepare as keep_quiet
 from fedwinnow.deployment.keys import ServerFiles, make_certificates

@@ -14,8 +14,8 @@ from fedwinnow.data.dataset import InputStep, Resident
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Optimizer
+from fedwinnow.mathematics.payload import FlatModel
 from fedwinnow.models.make_model import make_model
 from fedwinnow.models.model import Shape
 

@@ -131,7 +131,7 @@ run --data fake.npz --out new | 3 | fake.npz ... no archive
 run --data without.npz --out new | 3 | no array 'y'
 run --data lengths.npz --out new | 3 | 4 samples but 5 entries in y
 run --data nan.npz --out new | 3 | row 1 (index 0), column 1: the value is nan
-run --data shares.npz --out new | 3 | 0.5 is no label
+run --data shares.npz --out new | 3 | 0.5 is not a label
 run --data mnist --out new | 3 | train-images-idx3-ubyte.gz is missing ... FEDWINNOW_DATA
 run --data digits:train=60 --clients 1000 --out new | 3 | at most 50 clients
 run --data digits:train=60 --partition shards:per_client=50 --out new | 3 | per_client of at most 2

@@ -36,6 +36,14 @@ def test_a_folder_uses_only_folders_above_it() -> None:
     assert wrong == []
 
 
+@pytest.mark.parametrize(("page", "before"), [("README.md", "src/fedwinnow/"), ("CONTRIBUTING.md", "")])
+def test_the_table_of_a_page_has_the_folders_in_their_order(page: str, before: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    shown = re.findall(rf"^\| `{before}([a-z]+)/` \|", text, re.MULTILINE)
+    assert [name for name in shown if name in FOLDERS] == [name for name in FOLDERS if (SOURCE / name).is_dir()]
+    assert all((SOURCE / name).is_dir() or (ROOT / name).is_dir() for name in shown)
+
+
 def test_only_deployment_imports_flower() -> None:
     users = {
         folder_of(path.relative_to(SOURCE).with_suffix("").as_posix())

@@ -14,7 +14,7 @@ from fedwinnow.auditing.decisions import check_reviewer
 from fedwinnow.auditing.reviewing.review_queue import ReviewQueue
 from fedwinnow.auditing.reviewing.review_server import as_json
 from fedwinnow.data import archives
-from fedwinnow.data.archives import read_npz
+from fedwinnow.data.source_files import read_npz
 from fedwinnow.errors import DataError, UsageError
 from remembering import command
 

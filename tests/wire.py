@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedwinnow.backends.serial import Serial
+from fedwinnow.backends.make_backend import Serial
 from fedwinnow.federation.host import Answer, Task
 
 

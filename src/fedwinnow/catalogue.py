@@ -1,7 +1,7 @@
-"""What there is to choose from: every part of every family, read from the source files without importing them.
+"""The catalogue: every part of every family, read from the source files without importing them.
 
-A family is a folder; a part is a class in it with a literal `name`. Reading the text instead of importing keeps
-`--help` and the catalogue commands free of torch, and means that there is no table to edit when a part is added.
+A family is a folder; a part is a class in it with a literal `name`. Because the text is read and not imported, `--help`
+and the catalogue commands do not load torch, and a new part needs no entry in a table.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ BASES = {
     "judges": "federation/judge.py",
 }
 
-DESCRIBED = ("symbol", "source", "presets")  # what the catalogue shows of an option besides default and sentence
+DESCRIBED = ("symbol", "source", "presets")  # shown for an option besides its default and its sentence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,14 +79,14 @@ class Entry:
     facts: dict[str, Any]  # literal class attributes other than the name, for example a citation
 
     def load(self) -> type[Part]:
-        """Import the class; only now may torch come in."""
+        """Import the class; this may import torch."""
         part: type[Part] = getattr(importlib.import_module(self.module), self.class_name)
         return part
 
 
 @cache
 def entries(family: str) -> dict[str, Entry]:
-    """All parts of a family by name, ours and those of installed third parties."""
+    """All parts of a family by name, those of fedwinnow and those of installed packages."""
     group = FAMILIES[family][2]
     found = {entry.name: entry for entry in read_files(family, own_files(family))}
     points = list(entry_points(group=group))
@@ -99,19 +99,19 @@ def entries(family: str) -> dict[str, Entry]:
 
 
 def module_of(path: Path) -> str:
-    """The dotted name of one of our own files."""
+    """The dotted name of a file of fedwinnow."""
     return ".".join(["fedwinnow", *path.relative_to(ROOT).with_suffix("").parts])
 
 
 def own_files(family: str) -> dict[Path, str]:
-    """The files of a family's members, that of its base class first."""
+    """The files of a family's members; the file of its base class comes first."""
     place = ROOT / FAMILIES[family][1]
     base = [ROOT / BASES[family]] if family in BASES else []
     return {path: module_of(path) for path in [*base, *([place] if place.suffix else sorted(place.glob("*.py")))]}
 
 
 def in_file(family: str, path: Path) -> Entry:
-    """The one part that a user's own file describes; read like ours, not imported."""
+    """The one part in a user's own file, which is read and not imported."""
     kind = FAMILIES[family][0]
     if not path.is_file():
         raise UsageError(f"{kind} {path}: there is no such file.")
@@ -143,7 +143,7 @@ def make(family: str, spec: str | dict[str, Any] | Part) -> Part:
 
 
 def split(family: str, spec: str | dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name and the raw values of a spec in either form."""
+    """The name and the raw values of a spec, from a text or a table."""
     if isinstance(spec, str):
         name, texts = parse_spec(spec)
         return name, dict(texts)
@@ -154,11 +154,11 @@ def split(family: str, spec: str | dict[str, Any]) -> tuple[str, dict[str, Any]]
 
 
 def from_entry_point(family: str, point: EntryPoint) -> Entry:
-    """A third party's part; its module is imported, because only then is its place known for certain."""
+    """A part of an installed package; its module is imported, because that is the only sure way to find its file."""
     try:
         part = point.load()
         origin = sys.modules[part.__module__].__file__
-    except Exception as problem:  # whatever somebody else's package does when it is imported
+    except Exception as problem:  # the import of another package can raise anything
         raise UsageError(
             f"the installed {FAMILIES[family][0]} '{point.name}' ({point.value}) cannot be imported: "
             f"{type(problem).__name__}: {problem}. Repair or uninstall the package that brings it."
@@ -205,7 +205,7 @@ def bases_of(node: ast.ClassDef, classes: Classes) -> list[ast.ClassDef]:
 
 
 def last_name(expression: ast.expr) -> str:
-    """`Method` of `Method` and of `fedwinnow.Method`."""
+    """`Method` for both `Method` and `fedwinnow.Method`."""
     return expression.attr if isinstance(expression, ast.Attribute) else getattr(expression, "id", "")
 
 
@@ -262,7 +262,7 @@ def evaluate(value: ast.expr, classes: Classes) -> Any:
 
 
 def shown_options(family: str, node: ast.ClassDef, classes: Classes) -> Iterator[OptionText]:
-    """The options that have an effect."""
+    """The options of a class without those that have no effect."""
     ineffective: tuple[str, ...] = ()
     if family == "methods" and (lineage := [*lineage_of(node, classes)])[-1] is classes["Method"][0]:
         ineffective = unused([said_in_text(one) for one in lineage], facts_of(node, classes))
@@ -290,7 +290,7 @@ def options_of(node: ast.ClassDef, classes: Classes) -> dict[str, OptionText]:
 
 
 def option_text(statement: ast.AnnAssign) -> OptionText | None:
-    """What `field: type = option(default, "sentence", ...)` says."""
+    """The option in `field: type = option(default, "sentence", ...)`; None for any other statement."""
     call = statement.value
     if not isinstance(call, ast.Call) or not is_option(call):
         return None
@@ -309,7 +309,7 @@ def option_text(statement: ast.AnnAssign) -> OptionText | None:
 
 
 def type_text(annotation: ast.expr) -> str:
-    """A type as a user reads it: the allowed words of a Literal, or a plain word."""
+    """A type in words: the allowed words of a Literal, or a plain word."""
     if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Literal":
         inner = annotation.slice
         words = inner.elts if isinstance(inner, ast.Tuple) else [inner]
@@ -321,48 +321,50 @@ def type_text(annotation: ast.expr) -> str:
     return plain.get(word, word.lower())
 
 
-SHARED = ("loss", "mixup", "aggregate")  # options of every method, which a method may leave without effect
+# Which options have no effect: a method may never use an option that every method has. This is found by following the
+# functions of a method from those that a run calls to those that they name.
+SHARED = ("loss", "mixup", "aggregate")  # options of every method that some methods never use
 CALLED = ("start", "exchanges", "models", "joined", "send", "load", "logits", "verdict", "judge", "predict", "needed")
-ASKED = "train"  # the question that is asked where a method names no other
-ANSWERS = 3  # parameters of a function that answers on site: self, client, got
+ASKED = "train"  # the function that a round calls on a client where a method names no other
+ANSWERS = 3  # parameters of a function that runs on a client: self, client, got
 
 
 @dataclass(frozen=True)
 class Said:
-    """What one function says."""
+    """The names that one function uses."""
 
     attributes: frozenset[str]  # of self, or of anything else
-    texts: frozenset[str]  # a question is asked by the name of the function that answers it
+    texts: frozenset[str]  # a round names the function that runs on a client by a text
     parameters: int
 
     @property
     def calls_base(self) -> bool:
-        """Whether what it overrides may be called."""
+        """Whether it may call the function that it overrides."""
         return "super" in self.attributes
 
 
-Lineage = Sequence[dict[str, Said]]  # of a class and its bases, the nearest first; the last is that of all methods
+Lineage = Sequence[dict[str, Said]]  # the functions of a class and of its bases, the nearest first, `Method` last
 
 
 def unused(lineage: Lineage, facts: dict[str, Any]) -> tuple[str, ...]:
-    """The options of every method that have no effect in this one."""
+    """The options of every method that this one never uses."""
     named = reached(lineage) | set(facts.get("uses") or ())
     found = [name for name in SHARED if name not in named or (name == "aggregate" and facts.get("own_aggregation"))]
     return (*found, "steady") if facts.get("own_models") else tuple(found)
 
 
 def reached(lineage: Lineage) -> set[str]:
-    """All attributes that are named by functions which can be called."""
+    """All attributes that are used by functions that a run can call."""
     own, seen, named = lineage[:-1], set[tuple[int, str]](), set[str]()
     answers = {name for functions in own for name, said in functions.items() if said.parameters == ANSWERS}
     asked = follow(lineage, [*CALLED, *answers], seen, named)
-    if not asked and place_of(lineage, ASKED) is not None:  # whom it asks is not written here
+    if not asked and place_of(lineage, ASKED) is not None:  # no text names a function, so the usual one is called
         follow(lineage, [ASKED], seen, named)
     return named
 
 
 def follow(lineage: Lineage, roots: Iterable[str], seen: set[tuple[int, str]], named: set[str]) -> bool:
-    """Go from functions to those that they name; true where one of them is named by a text, as questions are."""
+    """Go from functions to those that they name; true if a text names one of them."""
     waiting = [(place, name) for name in roots if (place := place_of(lineage, name)) is not None]
     by_text = False
     while waiting:
@@ -381,7 +383,7 @@ def follow(lineage: Lineage, roots: Iterable[str], seen: set[tuple[int, str]], n
 
 
 def place_of(lineage: Lineage, name: str, start: int = 0) -> int | None:
-    """The nearest class from here on that has a function of this name."""
+    """The position of the nearest class, from `start` on, that has a function of this name."""
     return next((place for place in range(start, len(lineage)) if name in lineage[place]), None)
 
 
@@ -389,12 +391,12 @@ def place_of(lineage: Lineage, name: str, start: int = 0) -> int | None:
 
 
 def said_in_text(node: ast.ClassDef) -> dict[str, Said]:
-    """What the functions of a class say, by its source text."""
+    """The names that the functions of a class use, from its source text."""
     return {function.name: of_text(function) for function in node.body if isinstance(function, ast.FunctionDef)}
 
 
 def of_text(function: ast.FunctionDef) -> Said:
-    """What one function says."""
+    """The names that one function uses."""
     inside = [node for statement in function.body for node in ast.walk(statement)]
     attributes = {node.attr for node in inside if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
     attributes |= {"super" for node in inside if isinstance(node, ast.Name) and node.id == "super"}
@@ -407,7 +409,7 @@ def of_text(function: ast.FunctionDef) -> Said:
 
 
 def said_in_code(part: type) -> dict[str, Said]:
-    """What the functions of a class say, by their compiled code."""
+    """The names that the functions of a class use, from their compiled code."""
     functions = {name: function_of(value) for name, value in vars(part).items()}
     return {name: of_code(function.__code__) for name, function in functions.items() if function is not None}
 
@@ -425,7 +427,7 @@ def function_of(value: Any) -> FunctionType | None:
 
 
 def of_code(code: CodeType) -> Said:
-    """What one function says, with the functions inside of it."""
+    """The names that one function uses, with those of the functions inside it."""
     attributes, texts = set(), {constant for constant in code.co_consts if isinstance(constant, str)}
     for step in dis.get_instructions(code):
         if step.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD"):

@@ -1,4 +1,4 @@
-"""The front door: finds the command, parses its flags, turns errors into messages and exit codes. No logic."""
+"""The command line: finds the command, parses its flags, and turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ COMMANDS = {
 
 
 class Command(Protocol):
-    """What a command is: a dataclass whose fields are its flags, with a `run` that gives the exit code."""
+    """A command is a dataclass whose fields are its flags, with a `run` that returns the exit code."""
 
     def run(self) -> int: ...
 
@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> None:
         print("interrupted", file=sys.stderr)
         code = 130
     except BrokenPipeError:
-        # The reader (head, less) has gone; writing the rest is pointless and no error.
+        # The reader (head, less) has ended; that is not an error, and the rest need not be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except OSError as refusal:
@@ -101,7 +101,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def speak_any_letter() -> None:
-    """A terminal that lacks a letter (blocks on Windows, bytes of a file name) gets an escape, not an exception."""
+    """Print an escape where the terminal lacks a letter (blocks on Windows, bytes of a file name), not an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -109,7 +109,7 @@ def speak_any_letter() -> None:
 
 @contextlib.contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Our own warnings as a line on stderr, without the place in our source that Python would name."""
+    """Print a FedwinnowWarning as a line on stderr, without the line of source that Python would add."""
     with warnings.catch_warnings():
         usual = warnings.showwarning
 
@@ -124,7 +124,7 @@ def plain_warnings() -> Iterator[None]:
 
 
 def explain_refusal(refusal: OSError) -> FedwinnowError:
-    """What the operating system would not do, in words."""
+    """The error of the operating system as a message for the user."""
     place = f"{refusal.filename}: " if refusal.filename else ""
     reason = str(refusal.strerror or refusal)
     if isinstance(refusal, FileExistsError | NotADirectoryError):
@@ -153,7 +153,7 @@ def dispatch(words: list[str]) -> int:
 
 
 def parse(command_class: type[Command], name: str, flags: list[str]) -> Command:
-    """Flags into a command; a config file, where one is named, gives the defaults."""
+    """Turn flags into a command; the defaults come from a config file if the flags name one."""
     import dataclasses
 
     import tyro
@@ -189,7 +189,7 @@ def overview() -> str:
 
 
 def explain_unknown(words: list[str]) -> int:
-    """A group of commands without its second word, or a name that does not exist."""
+    """Handle the first word of a group alone (`fedwinnow scene`), or a command that does not exist."""
     group = [name for name in COMMANDS if name.startswith(words[0] + " ")]
     if group and len(words) > 1 and words[1] in ("-h", "--help"):
         print("\n".join(f"  fedwinnow {name:<14} {COMMANDS[name][1]}" for name in group))
@@ -202,7 +202,7 @@ def explain_unknown(words: list[str]) -> int:
 
 
 def report(problem: FedwinnowError, *, as_json: bool) -> int:
-    """Print an error the way the reader wants it; its exit code."""
+    """Print an error, with --json also as JSON, and return its exit code."""
     if as_json:
         print(json.dumps({"error": str(problem), "exit_code": problem.exit_code}))
     print(f"error: {problem}", file=sys.stderr)

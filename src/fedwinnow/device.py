@@ -1,4 +1,4 @@
-"""The one place that chooses where tensors live, and that keeps freed memory."""
+"""The choice of the device, and the setting that makes a process keep freed memory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ VARIABLE = "FEDWINNOW_DEVICE"
 
 
 def choose_device(name: str | None = None, *, mixed_precision: bool = False) -> torch.device:
-    """The device of this name, else of the environment variable FEDWINNOW_DEVICE, else the fastest there is.
+    """The device of this name, else of the environment variable FEDWINNOW_DEVICE, else the fastest of this machine.
 
-    Mixed precision is refused where the device is none for it: it would change nothing.
+    Mixed precision is refused on a device where it would have no effect.
     """
     import torch
 
@@ -50,12 +50,12 @@ def devices_present() -> list[str]:
     return [*names, "cpu"]
 
 
-# Names and numbers of glibc's malloc.h; of other systems' allocators nothing is asked.
+# Names and numbers from glibc's malloc.h.
 TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep what it frees, where its C library can be told so."""
+    """Let this process keep the memory that it frees, which is faster; only glibc on Linux has this setting."""
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

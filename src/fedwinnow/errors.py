@@ -1,4 +1,4 @@
-"""Errors a user may meet. Each says what was given, what is allowed and what to do, and carries its exit code."""
+"""Errors a user may meet. Each says what was given, what is allowed and what to do, and has an exit code."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 
 class FedwinnowError(Exception):
-    """Anything that went wrong in a way we foresaw; the command line prints its text without a traceback."""
+    """An expected error; the command line prints its text without a traceback."""
 
     exit_code = 4
-    told: str | None = None  # what another machine may be told of it; None: only that something went wrong
+    told: str | None = None  # the text that may be sent to another machine; None: only that something went wrong
 
 
 class UsageError(FedwinnowError):
@@ -21,7 +21,7 @@ class UsageError(FedwinnowError):
 
 
 class StaleError(UsageError):
-    """A folder holds a run that was made of other code or data than there is now."""
+    """A folder holds a run that was made with other code or data than the present ones."""
 
 
 class DataError(FedwinnowError):
@@ -41,13 +41,13 @@ class MemoryShortage(RunError):
 
 
 class FedwinnowWarning(UserWarning):
-    """Something that a user should know although the work goes on; the command line prints its text alone."""
+    """Something that a user should know while the work goes on; the command line prints only its text."""
 
 
 def memory_shortage(problem: BaseException) -> MemoryShortage | None:
-    """An error of Python, NumPy or torch as ours, where it says that memory ran out; None for all others.
+    """A MemoryShortage for an error of Python, NumPy or torch that says that memory ran out; None for other errors.
 
-    torch has a class of its own for devices, and a plain RuntimeError for the processor; it is not imported here.
+    torch has a special class for devices, and a plain RuntimeError for the processor; torch is not imported here.
     """
     text = str(problem).strip()
     ran_out = "can't allocate memory" in text or "out of memory" in text
@@ -63,7 +63,7 @@ def memory_shortage(problem: BaseException) -> MemoryShortage | None:
 
 @contextmanager
 def memory_in_words() -> Iterator[None]:
-    """Turn an error that says that memory ran out into ours, which has advice and no traceback."""
+    """Turn an error that says that memory ran out into a MemoryShortage, which has advice and no traceback."""
     try:
         yield
     except (MemoryError, RuntimeError) as problem:
@@ -73,14 +73,14 @@ def memory_in_words() -> Iterator[None]:
 
 
 def unknown(what: str, given: str, allowed: Iterable[str]) -> UsageError:
-    """An unknown name: say it, guess what was meant, list what is allowed."""
+    """The error for an unknown name: it guesses what was meant and lists what is allowed."""
     names = sorted(allowed)
     listing = ", ".join(names) if names else "none"
     return UsageError(f"unknown {what} '{given}'.{guess(given, names)} Allowed: {listing}.")
 
 
 def guess(given: str, names: Iterable[str]) -> str:
-    """` Did you mean 'name'?`, or nothing where no name is near."""
+    """` Did you mean 'name'?`, or an empty text if no name is similar."""
     close = difflib.get_close_matches(given, list(names), n=1, cutoff=0.6)
     return f" Did you mean '{close[0]}'?" if close else ""
 
@@ -90,10 +90,10 @@ class MissingExtraError(UsageError):
 
 
 def missing_extra(extra: str, purpose: str) -> MissingExtraError:
-    """The extra that is missing, and how to get it."""
+    """The error for a missing extra, with the command that installs it."""
     return MissingExtraError(f"{purpose} needs the extra '{extra}': {how_to_get(extra)}")
 
 
 def how_to_get(extra: str) -> str:
-    """The command that installs an extra; the project is on no package index, so it starts from the checkout."""
+    """How to install an extra from the checkout, because the project is not on a package index."""
     return f"in the folder that fedwinnow was installed from (its checkout), pip install '.[{extra}]'"

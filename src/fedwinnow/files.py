@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, read with suspicion, in folders with a format number."""
+"""Files: writing them whole or not at all, checking what is read, and the format number of folders."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import IO, Any
 
 from fedwinnow.errors import DataError
 
-LEFT_OVER = re.compile(r"\.(.+)\.[0-9a-f]{16}")  # the name of a temporary file, which a killed process leaves
+LEFT_OVER = re.compile(r"\.(.+)\.[0-9a-f]{16}")  # the name of a temporary file, which a killed process leaves behind
 
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
-    """Open a temporary file beside `path`; it takes the place of `path` only when all was written."""
+    """Open a temporary file beside `path`; it replaces `path` only after everything was written."""
     make_folder(path.parent, durable=durable)
-    # Not `tempfile`, whose files only their owner may read: a scene or a report is made to be shared.
+    # `tempfile` is not used, because only the owner may read its files; scenes and reports are shared.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with temporary.open("xb") as stream:
@@ -44,7 +44,7 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def make_folder(folder: Path, *, durable: bool = True) -> None:
-    """Make a folder and those above it that are missing."""
+    """Make a folder and the missing folders above it."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()] if durable else []
     folder.mkdir(parents=True, exist_ok=True)
     for place in missing:
@@ -63,9 +63,9 @@ def settle(path: Path) -> None:
 
 
 def sweep(folder: Path, *names: str) -> None:
-    """Delete what killed processes left half written: all, or what was to become a file of one of these names.
+    """Delete the temporary files that killed processes left behind: all, or those for files of these names.
 
-    Only for a folder, or for names, that nobody else is writing to.
+    Call it only while no other process writes to this folder, or to files of these names.
     """
     for path in folder.iterdir() if folder.is_dir() else ():
         found = LEFT_OVER.fullmatch(path.name)
@@ -73,9 +73,9 @@ def sweep(folder: Path, *names: str) -> None:
             path.unlink(missing_ok=True)
 
 
-# What a value must look like: a type or several, [form] for a list, {"key": form} for a table in which a key that ends
-# in ? may be missing, {"*": form} for a table with any keys, Maybe(form) for null too. `float` takes whole numbers too;
-# neither it nor `int` takes true for 1.
+# The form of a value: a type or several, [form] for a list, {"key": form} for a table in which a key that ends in ? may
+# be missing, {"*": form} for a table with any keys, Maybe(form) for a value that may be null. `float` takes whole
+# numbers too; neither `float` nor `int` takes true or false.
 Form = Any
 NAMES = {str: "a text", int: "a whole number", float: "a number", dict: "a table", list: "a list"}
 
@@ -98,7 +98,7 @@ def text_of(path: Path) -> str:
 
 
 def parsed(path: Path, text: str, form: Form = dict, where: str = "") -> Any:
-    """JSON that must have a form; `where` says which part of the file it is."""
+    """JSON of the given form; `where` names the part of the file for an error message."""
     place = f"{path}{where}"
     try:
         found = json.loads(text)
@@ -114,7 +114,7 @@ def json_of(path: Path, form: Form = dict) -> Any:
 
 
 def demand(place: str, value: Any, form: Form, key: str = "") -> None:
-    """Refuse a value that has another form, with the name of the first key that has."""
+    """Refuse a value that does not have the form; the error names the first key that is wrong."""
     if isinstance(form, Maybe):
         if value is not None:
             demand(place, value, form.form, key)
@@ -143,18 +143,18 @@ def demand(place: str, value: Any, form: Form, key: str = "") -> None:
 
 
 def is_kind(value: Any, kind: type) -> bool:
-    """Whether a value is of a kind."""
+    """Whether a value has a type; true and false are not numbers here."""
     if kind in (int, float) and isinstance(value, bool):
         return False
     return isinstance(value, int | float) if kind is float else isinstance(value, kind)
 
 
 FORMAT = 2
-FIRST = 1  # also where a file says nothing: the first version wrote no number into runs and sweeps
+FIRST = 1  # also for a file without a number: version 0.1 wrote none into runs and sweeps
 
 
 def check_format(path: Path, found: Any) -> int:
-    """The format that a file says it has; one that we do not know is refused."""
+    """The format number of a file; an unknown number is refused."""
     if isinstance(found, bool) or not isinstance(found, int) or found < FIRST:
         raise DataError(
             f"{path}: the format is {found!r}; allowed: {FIRST} to {FORMAT}. The file is damaged: restore it."

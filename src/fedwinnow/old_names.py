@@ -1,6 +1,6 @@
-"""Names of version 0.1 that stand in users' commands, config files and programs: in 0.2 they work, with a warning.
+"""Names of version 0.1 in users' commands, config files and programs: in version 0.2 they work, with a warning.
 
-One warning per name and process, so that nobody's terminal fills up. This file goes with version 0.3.
+Each name warns once per process. Version 0.3 removes this file.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fedwinnow.errors import FedwinnowWarning
 
 COMMANDS = {"judgements": "judges"}
 SETTINGS = {"judgement": "judge"}  # flags of `audit`, and keywords of `fedwinnow.audit`
-GROUPS = {"fedwinnow.judges": "fedwinnow.judgements"}  # entry points of third parties: the group, and its old name
+GROUPS = {"fedwinnow.judges": "fedwinnow.judgements"}  # entry point groups of other packages: the new and the old name
 
-# Modules that a user's own method, tracker, model or Flower app may import. A folder stands for all that is in it.
+# Modules that a user's own method, tracker, model or Flower app may import. A folder includes all its modules.
 MODULES = {
     "fedwinnow.auditing.python": "fedwinnow.auditing.audit_from_python",
     "fedwinnow.backends.flower_app": "fedwinnow.deployment.flower_app",
-    "fedwinnow.federation.flat": "fedwinnow.mathematics.flat_model",
+    "fedwinnow.federation.flat": "fedwinnow.mathematics.payload",
     "fedwinnow.federation.payload": "fedwinnow.mathematics.payload",
     "fedwinnow.models.layers": "fedwinnow.models.model",
     "fedwinnow.study.front": "fedwinnow.study.study_from_python",
@@ -37,7 +37,7 @@ MODULES = {
     "fedwinnow.parts.contributions": "fedwinnow.steps.contributions",
     "fedwinnow.parts.criticality": "fedwinnow.steps.criticality",
     "fedwinnow.parts.history": "fedwinnow.steps.site_labels",
-    "fedwinnow.parts.mixmatch": "fedwinnow.steps.mixmatch",
+    "fedwinnow.parts.mixmatch": "fedwinnow.methods.dividemix",
     "fedwinnow.parts.passes": "fedwinnow.steps.stages",
     "fedwinnow.parts.regularise": "fedwinnow.steps.regularisers",
     "fedwinnow.parts.relabel": "fedwinnow.steps.site_labels",
@@ -59,12 +59,12 @@ FOLDERS = ("fedwinnow.parts", "fedwinnow.trackers")
 
 @cache
 def warn_of_old_name(old: str, new: str) -> None:
-    """Tell the user the new name, once."""
+    """Warn once that a name has changed."""
     warnings.warn(f"{old} is now {new}; the old name goes with version 0.3.", FedwinnowWarning, stacklevel=3)
 
 
 def new_command(words: list[str]) -> list[str]:
-    """The words of a command line with today's name of the command."""
+    """The words of a command line with the new name of the command."""
     if not words or words[0] not in COMMANDS:
         return words
     warn_of_old_name(f"fedwinnow {words[0]}", f"fedwinnow {COMMANDS[words[0]]}")
@@ -72,7 +72,7 @@ def new_command(words: list[str]) -> list[str]:
 
 
 def new_flags(words: list[str], known: Container[str]) -> list[str]:
-    """The flags by today's names, where the command knows the new one; `--judgement=mean` keeps its value."""
+    """The flags with their new names, if the command has them; `--judgement=mean` keeps its value."""
     found = []
     for word in words:
         flag, equals, value = word.partition("=")
@@ -96,7 +96,7 @@ def new_keywords(given: Mapping[str, Any], known: Container[str]) -> dict[str, A
 
 
 def new_module(name: str) -> str | None:
-    """Where a module of version 0.1 is now; None for a name that did not change."""
+    """The new name of a module of version 0.1; None if the name did not change."""
     if name in MODULES:
         return MODULES[name]
     folder, _, module = name.rpartition(".")
@@ -104,16 +104,16 @@ def new_module(name: str) -> str | None:
 
 
 class OldModules:
-    """Finds modules by their old names; the folders of some are gone, so it is asked before Python looks for files."""
+    """Finds modules by their old names; it comes before Python's own finders, because some old folders are gone."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """How to import the module, where an old name leads to one."""
+        """The import spec for an old name; None for other names."""
         if not name.startswith("fedwinnow.") or new_module(name) is None:
             return None
         return ModuleSpec(name, self, is_package=name in FOLDERS)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module itself, so that its classes are the same under both names."""
+        """The module under its new name, so that its classes are the same under both names."""
         new = new_module(spec.name)
         assert new is not None
         warn_of_old_name(spec.name, new)
@@ -122,7 +122,7 @@ class OldModules:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """It was run under its new name already, and keeps what Python knows about it under that one."""
+        """Nothing to run: the module was imported under its new name, and gets the spec of that name back."""
         assert module.__spec__ is not None
         module.__spec__ = module.__spec__.loader_state
 

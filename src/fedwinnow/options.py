@@ -1,7 +1,7 @@
 """A part of an experiment is a frozen dataclass; its fields, made with `option`, are everything a user may set.
 
 The same field is a key on the command line (`name:key=value`), a key in a TOML file, a keyword in Python and a row
-of the documentation. Every part checks its own values when it is made, so no half-valid part exists.
+of the documentation. Every part checks its values when it is made, so a part is always valid.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 from fedwinnow.errors import UsageError, unknown
 
-LARGEST = 2**63 - 1  # what an array can count
-WITHIN = re.compile(r"\w+:\w+=")  # how a part within a part begins
-DRIVE = re.compile(r"[A-Za-z]:[\\/]")  # how an absolute path of Windows begins; no key of an option does
+LARGEST = 2**63 - 1  # the largest whole number in an array
+WITHIN = re.compile(r"\w+:\w+=")  # the beginning of a part within a part
+DRIVE = re.compile(r"[A-Za-z]:[\\/]")  # the beginning of an absolute path on Windows; no option begins like this
 
 
 def option(
@@ -39,8 +39,8 @@ def option(
 
     `symbol` is its letter in the paper, `source` says where the default comes from, the bounds are checked. Where the
     published paper and its published code differ, the default is None and `presets` has the value of each: the field
-    never holds None, so it is declared with the type of these values. `names_file` marks a text that may name a file
-    or folder; a Path needs no mark.
+    never holds None, so it is declared with the type of these values. A text that may be the name of a file or
+    folder needs `names_file=True`; a Path does not.
     """
     metadata = {
         "sentence": sentence,
@@ -71,12 +71,12 @@ class Part:
             elif "sentence" in field.metadata:
                 hint = hints_of(type(self)).get(field.name, Any)  # type: ignore[arg-type]  # a class is hashable
                 typed = value if hint is Any else convert(f"{self.name}: {field.name}", value, hint)
-                if isinstance(value, str | bool):  # a text in Python means what it means on the command line
+                if isinstance(value, str | bool):  # a text means the same in Python as on the command line
                     object.__setattr__(self, field.name, typed)
             check_bounds(self.name, field, getattr(self, field.name))
 
     def by_preset(self, field: dataclasses.Field[Any]) -> Any:
-        """The value that an option has when nobody sets it: its default, or the one of the chosen preset."""
+        """The value of an option that the user did not set: its default, or the value of the chosen preset."""
         presets = field.metadata.get("presets")
         return presets[getattr(self, "preset")] if presets else field.default  # noqa: B009
 
@@ -95,7 +95,7 @@ AnyPart = TypeVar("AnyPart", bound=Part)
 
 @cache
 def hints_of(part: type[Part]) -> dict[str, Any]:
-    """The types of a part's fields; none where a class within a function names what only that function knows."""
+    """The types of a part's fields; empty if a class inside a function uses names that only the function has."""
     try:
         return typing.get_type_hints(part)
     except NameError:
@@ -103,7 +103,7 @@ def hints_of(part: type[Part]) -> dict[str, Any]:
 
 
 def file_options(part: type[Part]) -> frozenset[str]:
-    """The options of a part by which a file or folder is named: every Path, and texts that say so."""
+    """The options of a part that name a file or folder: every Path, and texts with `names_file`."""
     hints = hints_of(part)  # type: ignore[arg-type]  # mypy takes no class for hashable
     return frozenset(
         field.name
@@ -113,7 +113,7 @@ def file_options(part: type[Part]) -> frozenset[str]:
 
 
 def check_bounds(part: str, field: dataclasses.Field[Any], value: Any) -> None:
-    """Refuse a number outside the bounds its option declares."""
+    """Refuse a number outside the bounds of its option."""
     meta = field.metadata
     words = [
         f"{text} {meta[key]:g}"
@@ -159,7 +159,7 @@ def build(kind: str, part: type[AnyPart], values: dict[str, Any]) -> AnyPart:
 
 
 def unknown_option(kind: str, name: str, key: str, values: dict[str, Any], allowed: Iterable[str]) -> UsageError:
-    """An option that a part does not have; perhaps it was meant for a part within it, and quotes are missing."""
+    """The error for an option that a part does not have; it may belong to a part within it, without quotes."""
     problem = unknown(f"option of {kind} '{name}':", key, allowed)
     for outer, inner in values.items():
         if isinstance(inner, str) and WITHIN.match(inner):
@@ -174,11 +174,11 @@ def example_value(hint: Any) -> str:
 
 
 def convert(where: str, raw: Any, hint: Any) -> Any:
-    """Turn a raw value into the type an option declares, or say what is allowed."""
+    """Turn a raw value into the type of its option, or raise an error that says what is allowed."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         members = [member for member in get_args(hint) if member is not type(None)]
-        own_none = any("none" in get_args(member) for member in members)  # a word among those of a Literal
+        own_none = any("none" in get_args(member) for member in members)  # "none" may be one of the words of a Literal
         if raw is None or (isinstance(raw, str) and raw.lower() == "none" and not own_none):
             if len(members) < len(get_args(hint)):
                 return None
@@ -191,7 +191,7 @@ def convert(where: str, raw: Any, hint: Any) -> Any:
                 problems.append(problem)
         raise problems[0]
     if origin is Literal:
-        text = str(raw).lower() if isinstance(raw, bool) else str(raw)  # TOML's true is written as ours
+        text = str(raw).lower() if isinstance(raw, bool) else str(raw)  # true of TOML or Python becomes "true"
         for allowed in get_args(hint):
             if text == str(allowed):
                 return allowed
@@ -226,7 +226,7 @@ def to_int(where: str, raw: Any) -> int:
 
 
 def to_float(where: str, raw: Any) -> float:
-    """Accept a number; `inf` is one, `nan` is not."""
+    """Accept a number or `inf`, but not `nan`."""
     try:
         if isinstance(raw, bool):
             raise ValueError
@@ -249,7 +249,7 @@ def to_path(where: str, raw: Any) -> Path:
     """Accept a path; `~` is the home folder."""
     text = to_text(where, raw)
     if not text or "\0" in text:
-        raise UsageError(f"{where} is empty or no path; allowed: a path.")
+        raise UsageError(f"{where} is empty or not a path; allowed: a path.")
     try:
         return Path(text).expanduser()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Random numbers that depend on (seed, purpose, client, position) and on nothing else.
+"""Random numbers that depend only on (seed, purpose, client, position).
 
 A draw is a hash of where it is used, so the order of work, the number of workers and the other clients never change
 it. The hash is integer arithmetic, so it is the same on every machine and in every version of NumPy, whose own
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-BLOCK = 1 << 14  # what is worked on at once stays in the processor's cache
+BLOCK = 1 << 14  # numbers that are computed at once, so that they stay in the processor's cache
 
 
 def stream_key(seed: int, purpose: str, *numbers: int) -> int:
@@ -41,7 +41,7 @@ def uniforms(seed: int, purpose: str, client: Any, position: Any = 0) -> Floats:
 
 
 def _uniforms(key: np.uint64, client: NDArray[Any], position: NDArray[Any]) -> Floats:
-    """A block of them."""
+    """The numbers of one block."""
     with np.errstate(over="ignore"):
         lane = _mix(client.astype(np.uint64) * GOLDEN + key)
         bits = _mix(lane + (position.astype(np.uint64) + np.uint64(1)) * GOLDEN)
@@ -62,7 +62,7 @@ def permutation(seed: int, purpose: str, size: int, client: int = 0) -> Integers
 
 
 def order_of(numbers: Floats) -> Integers:
-    """The stable sorting order of random numbers, found the fast way, which is the same as long as no two are equal."""
+    """The stable sorting order of random numbers; the faster unstable sort gives the same unless two are equal."""
     order = np.argsort(numbers)
     ordered = numbers[order]
     if (ordered[1:] == ordered[:-1]).any():
@@ -71,5 +71,5 @@ def order_of(numbers: Floats) -> Integers:
 
 
 def frozen_generator(seed: int, purpose: str, *numbers: int) -> np.random.RandomState:
-    """NumPy's legacy generator, whose streams are frozen for ever: for gamma and Dirichlet draws."""
+    """NumPy's legacy generator, whose streams never change between versions; for gamma and Dirichlet draws."""
     return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(stream_key(seed, purpose, *numbers))))

@@ -1,4 +1,4 @@
-"""Tables in the terminal that lose nothing: numbers stay whole, and what does not fit beside comes below."""
+"""Tables in the terminal: numbers are never cut, and columns that do not fit are printed below the others."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ BREAK = re.compile(r" +|(?<=[,:;/\\|])(?=[^\d\s,:;/\\|])")
 
 @dataclass(frozen=True)
 class Grid:
-    """Rows of cells, in rich's markup or as rich's own texts."""
+    """Rows of cells, in rich's markup or as rich's texts."""
 
-    shape: (
-        str  # a letter per column: t for text that may be wrapped, w for what stays whole, n for numbers, at the right
-    )
+    shape: str  # a letter per column: t for text that may wrap, w for text that may not, n for numbers (right-aligned)
     titles: Sequence[str | Text]
     rows: Sequence[Sequence[str | Text]]
-    names: int = 1  # so many columns at the left say what a row is; they stand in every block
+    names: int = 1  # the number of columns at the left that name a row; they are repeated in every block
 
     def show(self, console: Console) -> None:
-        """Print it; what goes into a file or a pipe has no width."""
+        """Print the table; in a file or a pipe it may have any width."""
         width = console.width if console.is_terminal else None
         for number, block in enumerate(blocks(prepared(self), width)):
             if number:
@@ -47,17 +45,17 @@ class Prepared:
     headed: bool
 
     def of(self, places: Sequence[int]) -> Prepared:
-        """Some of the columns."""
+        """The table with only these columns."""
         return replace(
             self, shape="".join(self.shape[place] for place in places), columns=[self.columns[p] for p in places]
         )
 
     def widest(self, place: int) -> int:
-        """The cells that the column takes unwrapped."""
+        """The width of the column without wrapping."""
         return max((line.cell_len for cell in self.columns[place] for line in cell.split("\n")), default=0)
 
     def narrowest(self, place: int) -> int:
-        """The cells that the column takes at least."""
+        """The smallest width of the column."""
         head, *cells = self.columns[place]
         pieces = [piece for cell in cells for piece in unbreakable(cell, self.shape[place])]
         return max((piece.cell_len for piece in [*pieces, *unbreakable(head, "t")]), default=0)
@@ -78,7 +76,7 @@ def prepared(grid: Grid) -> Prepared:
 
 
 def blocks(table: Prepared, width: int | None) -> list[list[Text]]:
-    """The lines of each block; no block is wider than the terminal if its numbers allow it."""
+    """The lines of each block; a block is wider than the terminal only if a number or word is."""
     if width is None:
         return [lines_of(table, [table.widest(place) for place in range(len(table.shape))])]
     names, others = list(range(table.names)), list(range(table.names, len(table.shape)))
@@ -93,13 +91,13 @@ def blocks(table: Prepared, width: int | None) -> list[list[Text]]:
 
 
 def least(table: Prepared) -> int:
-    """The width below which something would be cut."""
+    """The smallest width of the table."""
     count = len(table.shape)
     return sum(table.narrowest(place) for place in range(count)) + len(GAP) * (count - 1)
 
 
 def fitted(table: Prepared, width: int) -> list[Text]:
-    """One block: columns of text give way, the widest first; if that is not enough, the cells stand below the names."""
+    """One block: columns of text are narrowed, the widest first; if that is not enough, cells go below the names."""
     if least(table) > width and len(table.shape) > 1:
         return stacked(table, width)
     sizes = [table.widest(place) for place in range(len(table.shape))]
@@ -136,7 +134,7 @@ def lines_of(table: Prepared, sizes: list[int]) -> list[Text]:
 
 
 def stacked(table: Prepared, width: int) -> list[Text]:
-    """Names in lines of their own, and below them every cell behind its title."""
+    """The names of a row, and below them the title and the cell of every other column."""
     from rich.text import Text
 
     found = []
@@ -154,13 +152,13 @@ def stacked(table: Prepared, width: int) -> list[Text]:
 
 
 def unbreakable(text: Text, kind: str) -> list[Text]:
-    """The pieces of a cell that never come apart."""
+    """The pieces of a cell that are never split."""
     lines = list(text.split("\n"))
     return [piece for line in lines for piece in pieces_of(line)] if kind == "t" else lines
 
 
 def pieces_of(line: Text) -> list[Text]:
-    """A line cut wherever that is allowed, without the spaces at the cuts."""
+    """A line split wherever that is allowed, without the spaces between."""
     found, start = [], 0
     for match in BREAK.finditer(line.plain):
         if match.start() > start:
@@ -170,14 +168,14 @@ def pieces_of(line: Text) -> list[Text]:
 
 
 def wrapped(text: Text, width: int, kind: str) -> list[Text]:
-    """The lines of a cell; a piece that is wider than its column stays in one line all the same."""
+    """The lines of a cell; a piece that is wider than its column is not split."""
     lines = list(text.split("\n", allow_blank=True)) or [text]
     return [part for line in lines for part in (wrap(line, width) if kind == "t" else [line])]
 
 
 def wrap(line: Text, width: int) -> list[Text]:
     """One line as several."""
-    found, start, end = [], 0, 0  # what is taken so far: from start to end
+    found, start, end = [], 0, 0  # the present line goes from start to end
     cuts = [*((match.start(), match.end()) for match in BREAK.finditer(line.plain)), (len(line.plain), len(line.plain))]
     following = 0
     for cut, after in cuts:

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from fedwinnow.api import run
-from fedwinnow.backends.serial import Serial
+from fedwinnow.backends.make_backend import Serial
 from fedwinnow.data.dataset import Dataset, Resident, Samples
 from fedwinnow.errors import RunError
 from fedwinnow.experiment.play import Watcher

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from auditing_material import QUICK, SPEC, lines, write_patients
-from fedwinnow.auditing.audit import perform
-from fedwinnow.auditing.audit_request import settings_for
+from fedwinnow.auditing.audit import perform, settings_for
 from fedwinnow.experiment.play import Execution
 
 

@@ -69,10 +69,10 @@ def test_methods_that_nobody_else_can_import(make_host, crews, nothing_left):
 
     host = make_host()
     host.method = Hidden()
-    with pytest.raises(UsageError, match=r"Hidden has no name.*into a file.*--backend serial"):
+    with pytest.raises(UsageError, match=r"Hidden cannot be found.*into a file.*--backend serial"):
         Processes(host, 1, crews[1])
     host.method = OnlyHere()
-    with pytest.raises(UsageError, match=r"OnlyHere has no name.*into a file.*--backend serial"):
+    with pytest.raises(UsageError, match=r"OnlyHere cannot be found.*into a file.*--backend serial"):
         Processes(host, 1, crews[1])
     nothing_left()
     Processes(make_host(), 1, crews[1]).close()
@@ -92,7 +92,7 @@ OnlyHere.__module__ = "a_module_of_nowhere"
 def test_models_that_have_no_name(model, make_host, crews):
     host = make_host()
     host.setup = type(host.setup)(model, host.setup.settings)
-    with pytest.raises(UsageError, match=r"the model .*has no name.*--backend serial"):
+    with pytest.raises(UsageError, match=r"the model .*cannot be found.*--backend serial"):
         Processes(host, 1, crews[1])
 
 

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 import fedwinnow
+from fedwinnow.backends.make_backend import Serial
 from fedwinnow.backends.processes import Processes
-from fedwinnow.backends.serial import Serial
 from fedwinnow.federation.host import new_model
 from fedwinnow.testing import comparable
 

@@ -154,7 +154,7 @@ def test_broken_cache_is_made_again(data_folder: Path, tmp_path: Path) -> None:
 def test_incomplete_and_broken_files(data_folder: Path) -> None:
     folder = write_folder(data_folder, 10, "binary")
     (folder / "data_batch_3.bin").write_bytes(b"x" * 3074)
-    with pytest.raises(DataError, match=r"data_batch_3\.bin.*3074 bytes, which is no multiple of 3073"):
+    with pytest.raises(DataError, match=r"data_batch_3\.bin.*3074 bytes, which is not a multiple of 3073"):
         source("cifar10").load()
     (folder / "data_batch_3.bin").unlink()
     with pytest.raises(DataError, match=r"data_batch_3\.bin is missing; the folder .* is not complete"):

@@ -63,7 +63,7 @@ def test_a_column_is_divided_by_its_own_standard_deviation(write):
 def test_a_column_that_looks_like_an_id_is_pointed_out(write, number):
     head, body = "patient,age,label\n", [f"{number.format(row)},{row % 40}.5,{'ab'[row % 2]}" for row in range(60)]
     path = write(head + "\n".join(body))
-    with pytest.warns(FedwinnowWarning, match="column 'patient' has another .* write id=patient") as told:
+    with pytest.warns(FedwinnowWarning, match="column 'patient' has a different .* write id=patient") as told:
         load_csv(path)
     assert len(told) == 1
     with warnings.catch_warnings():
@@ -261,7 +261,7 @@ def test_a_bad_file_is_named_with_what_to_do(write, case):
     [
         ("k,age,label\na,1,x\na,2,y\n", "id=k", r"row 2 \(line 3\): the id 'a' .* in row 1"),
         ("k,age,label\na,1,x\n,2,y\n", "id=k", r"row 2 .* id .* missing"),
-        ("t,age,label\nx,1,x\nz,2,y\n", "true=t", r"row 2 .* true label .* 'z', which is no class; allowed: x, y"),
+        ("t,age,label\nx,1,x\nz,2,y\n", "true=t", r"row 2 .* true label .* 'z', which is not a class; allowed: x, y"),
         ("age,label\n1,x\n2,y\n", "ignore=agee", "Did you mean 'age'"),
         ("age,label\n1,x\n2,y\n", "ignore=age", "no column is left"),
         ("f,label\nno.png,x\nno.png,y\n", "image=f", r"row 1 \(line 2\), column 'f': there is no file"),
@@ -276,8 +276,8 @@ def test_a_bad_row_is_named(write, text, options, words):
 @pytest.mark.parametrize(
     ("test_text", "words"),
     [
-        ("age,label\nold,a\n", "no number"),
-        ("age,label\n1,c\n", "is 'c', which is no class"),
+        ("age,label\nold,a\n", "not a number"),
+        ("age,label\n1,c\n", "is 'c', which is not a class"),
         ("a,label\n1,a\n", "'age'"),
     ],
 )

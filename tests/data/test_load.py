@@ -71,7 +71,7 @@ def test_a_source_comes_before_a_folder_of_the_same_name(tmp_path, monkeypatch):
     [
         ("nowhere.csv", "there is no file"),
         ("nowhere.npz", "there is no file"),
-        (Path("nowhere"), "not a folder and no file that ends in"),
+        (Path("nowhere"), "not a folder and not a file that ends in"),
     ],
 )
 def test_paths_that_lead_nowhere(spec, words):

@@ -131,7 +131,7 @@ def test_webvision_without_photographs_or_classes(data_folder: Path) -> None:
     write_webvision(data_folder / "webvision", "somewhere", "val")
     with pytest.raises(DataError, match=r"google/q1/a\.jpg is missing; looked below .*google_resized_256"):
         source("webvision:classes=2").load()
-    with pytest.raises(DataError, match=r"synsets\.txt names 3 classes; classes=50 was asked for"):
+    with pytest.raises(DataError, match=r"synsets\.txt names 3 classes; classes=50 was given"):
         source("webvision").load()
 
 

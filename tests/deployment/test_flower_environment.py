@@ -31,15 +31,17 @@ def imported(path: Path) -> set[str]:
 def test_only_the_files_for_flower_import_it() -> None:
     users = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if "flwr" in imported(path)}
     assert users
-    assert all(name.startswith("deployment/flower_backend") for name in users)
+    assert all(name.startswith("deployment/flower_") for name in users)
 
 
-def test_only_the_two_ends_of_the_link_lean_on_what_is_not_public() -> None:
+def test_only_one_file_imports_what_is_private_in_flower() -> None:
     public = {"flwr.app", "flwr.serverapp", "flwr.clientapp"}
-    for path in SOURCE.glob("backends/flower*.py"):
+    users = set()
+    for path in SOURCE.rglob("*.py"):
         nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
-        inner = {node.module for node in nodes if (node.module or "").startswith("flwr")} - public
-        assert not inner or path.name in ("flower_link.py", "flower_visit.py")
+        if {node.module for node in nodes if (node.module or "").startswith("flwr")} - public:
+            users.add(path.relative_to(SOURCE).as_posix())
+    assert users == {"deployment/flower_private.py"}
 
 
 def test_settings_of_flower_are_set_and_those_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -339,7 +339,7 @@ def test_every_answer_is_that_of_the_client_who_was_asked_whoever_is_ready_first
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"method": "oracle"}, "told which labels are right"),
+        ({"method": "oracle"}, "needs the true labels"),
         ({"method": "fedavgg"}, "Did you mean 'fedavg'"),
         ({"model": "lenet+mlp"}, "averages models"),
         ({"validation": 0.2}, "--validation"),

@@ -571,8 +571,7 @@ def test_a_run_that_was_being_cleared_is_not_taken_for_a_whole_one(tmp_path):
 
 
 def test_an_audit_is_not_continued_on_other_data(tmp_path):
-    from fedwinnow.auditing.audit import perform
-    from fedwinnow.auditing.audit_request import settings_for
+    from fedwinnow.auditing.audit import perform, settings_for
     from fedwinnow.experiment.play import Execution
 
     table = write_table(tmp_path / "patients.csv")

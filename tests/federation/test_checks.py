@@ -113,13 +113,13 @@ class Forgetful(Method):
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("start", r"'forgetful': server\.state\['visits'\] is no tensor but of the type int: 0\..*torch\.tensor"),
-        ("server", r"'forgetful': server\.state\['visits'\] is no tensor but of the type int: 3\..*torch\.tensor"),
+        ("start", r"'forgetful': server\.state\['visits'\] is not a tensor but of the type int: 0\..*torch\.tensor"),
+        ("server", r"'forgetful': server\.state\['visits'\] is not a tensor but of the type int: 3\..*torch\.tensor"),
         (
             "client",
             r"client 0 .*round 1, train: .*'forgetful': client\.state\['seen'\].* list: \[1, 2\].*torch\.tensor",
         ),
-        ("key", r"'forgetful': server\.state has the key 3, which is no text"),
+        ("key", r"'forgetful': server\.state has the key 3, which is not a text"),
     ],
 )
 def test_what_is_no_tensor_cannot_be_remembered(where, message, tmp_path):

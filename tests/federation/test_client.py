@@ -10,9 +10,8 @@ from fedwinnow.all_settings import Training
 from fedwinnow.data.dataset import InputStep, Resident
 from fedwinnow.federation import client as module
 from fedwinnow.federation.client import Client
-from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Sgd
-from fedwinnow.mathematics.payload import is_finite
+from fedwinnow.mathematics.payload import FlatModel, is_finite
 from fedwinnow.models.make_model import make_model
 from fedwinnow.models.model import Shape
 

@@ -64,7 +64,7 @@ FAULTS = {
     "list": "'weights' in its reply is a list, not a tensor",
     "empty": "it returned nothing",
     "none": "it returned nothing",
-    "memory": r"method .faulty.: client\.state\[.visits.\] is no tensor",
+    "memory": r"method .faulty.: client\.state\[.visits.\] is not a tensor",
 }
 
 

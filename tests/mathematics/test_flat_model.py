@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from fedwinnow.errors import UsageError
-from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Sgd
+from fedwinnow.mathematics.payload import FlatModel
 
 
 def network() -> nn.Module:

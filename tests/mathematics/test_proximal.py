@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from by_hand import identity, one_client
-from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import FlatModel
 from fedwinnow.mathematics.proximal import distance_to
 from fedwinnow.models.make_model import make_model
 from fedwinnow.models.model import Shape

@@ -12,7 +12,7 @@ from torch import nn
 
 from by_hand import identity, one_client, one_server
 from fedwinnow.errors import UsageError
-from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import FlatModel
 from fedwinnow.methods.coteaching import CoTeaching
 from fedwinnow.models.make_model import make_model
 from fedwinnow.models.model import Shape

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from by_hand import identity, one_client, one_server
-from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import FlatModel
 from fedwinnow.mathematics.two_gaussians import fit_two_gaussians
 from fedwinnow.methods.dividemix import DivideMix, one_step_each
 from fedwinnow.models.make_model import make_model

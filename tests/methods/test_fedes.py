@@ -22,7 +22,7 @@ from fedwinnow.errors import UsageError
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import find_method
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import FlatModel
 from fedwinnow.methods import fedes
 from fedwinnow.methods.fedes import (
     FederatedEarlyStopping,

@@ -11,7 +11,7 @@ import torch
 from by_hand import identity, one_client
 from fedwinnow.api import run
 from fedwinnow.errors import RunError
-from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import FlatModel
 from fedwinnow.methods.fedfixer import FedFixer, sieve
 from fedwinnow.models.make_model import make_model
 from fedwinnow.models.model import Shape

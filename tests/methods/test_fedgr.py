@@ -21,8 +21,8 @@ from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import find_method
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.distillation import divergence
-from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Sgd
+from fedwinnow.mathematics.payload import FlatModel
 from fedwinnow.methods import fedgr
 from fedwinnow.methods.fedgr import CodeMovingAverage, FedGr, GlobalReviser, MovingAverage, Sieved
 from fedwinnow.testing import MethodTester, toy_data

@@ -14,9 +14,9 @@ from torch import nn
 from fedwinnow.api import run
 from fedwinnow.experiment.result import Result
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.gaussian_mixture import fit_mixtures
 from fedwinnow.mathematics.noisy_clients import prepared
+from fedwinnow.mathematics.payload import FlatModel
 from fedwinnow.methods.fednoro import CLEAN, NOISY, UNKNOWN, FedNoRo, nearness
 from fedwinnow.testing import MethodTester, toy_data
 

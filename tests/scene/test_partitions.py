@@ -13,7 +13,6 @@ from fedwinnow import catalogue
 from fedwinnow.errors import DataError, FedwinnowError, UsageError
 from fedwinnow.scene.holdings import Holdings, rank_within, smallest_within
 from fedwinnow.scene.partition import Partition, Population
-from fedwinnow.scene.partitions.overlapping import first_of_equals
 from fedwinnow.scene.partitions.skewed import number_texts
 
 DISJOINT = [
@@ -268,9 +267,3 @@ def test_the_smallest_of_each_group_are_found_whatever_the_ties(pairs, shares):
     chosen = smallest_within(groups, luck, wanted)
     assert chosen.tolist() == (rank_within(groups, luck) < wanted[groups]).tolist()
     assert np.bincount(groups[chosen], minlength=6).tolist() == wanted.tolist()
-
-
-@given(some.lists(some.integers(0, 9)), some.sampled_from([1, 2**40, 2**58]))
-def test_of_equal_numbers_the_first_counts(numbers, scale):
-    expected = [number not in numbers[:place] for place, number in enumerate(numbers)]
-    assert first_of_equals(np.array(numbers, np.int64) * scale).tolist() == expected

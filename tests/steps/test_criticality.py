@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Sgd
+from fedwinnow.mathematics.payload import FlatModel
 from fedwinnow.steps.criticality import chosen_parameters, most_critical, scaled_steps
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwinnow.auditing.audit import AuditOutcome, AuditSettings, perform
-from fedwinnow.auditing.audit_request import choices_of, settings_asked, settings_of_run
+from fedwinnow.auditing.audit import AuditOutcome, AuditSettings, choices_of, perform, settings_asked, settings_of_run
 from fedwinnow.auditing.audit_settings import AuditAsked
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.dataset import Dataset

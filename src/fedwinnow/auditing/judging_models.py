@@ -94,18 +94,13 @@ def judge_run(stage: Stage, folder: Path, judge: Judge, execution: Execution) ->
     with place.locked():
         if not (place.path / "state.safetensors").exists():
             raise DataError(f"{folder}: this run has no model yet. Continue it with --resume, or audit without --run.")
-        if judge.remembers and not any(KEPT in head(path) for path in memories(place)):
+        if judge.remembers and not any(KEPT in head(path) for path in place.memory.glob("*.safetensors")):
             raise UsageError(
                 f"--judge {judge} needs notes that sites make while they train for an audit, and {folder} was not "
                 "trained for one. Allowed with --run: final and filter."
             )
         refuse_changed(place, identity_of(stage))
         return collected(stage, ask(stage, place, execution, everybody(stage)))
-
-
-def memories(place: RunFolder) -> list[Path]:
-    """The files with the clients' memories."""
-    return sorted(place.memory.glob("*.safetensors")) if place.memory.is_dir() else []
 
 
 def head(path: Path) -> str:

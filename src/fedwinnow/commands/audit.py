@@ -75,7 +75,7 @@ class Audit(AuditAsked, Flags):
 
     def settings(self) -> AuditSettings:
         """What was asked for."""
-        from fedwinnow.auditing.audit_request import choices_of, settings_asked, settings_of_run
+        from fedwinnow.auditing.audit import choices_of, settings_asked, settings_of_run
 
         choices = choices_of(self.threshold, self.expected_false_alarms, False if self.no_self_test else None)
         if self.run_folder is not None:

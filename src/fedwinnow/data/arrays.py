@@ -33,8 +33,8 @@ def from_arrays(
     """A data set from samples `x` and labels `y`; large arrays are used as they are, without a copy.
 
     Images are uint8, (n, height, width) or (n, height, width, channels). Rows are numbers, (n, columns), and become
-    float32. Token ids are whole numbers, (n, length), and are asked for with `kind="tokens"`. Labels are whole
-    numbers or texts; with `class_names`, whole numbers are places in it.
+    float32. Token ids are whole numbers, (n, length), and need `kind="tokens"`. Labels are whole numbers or texts;
+    with `class_names`, whole numbers are positions in it.
     """
     if (x_test is None) != (y_test is None):
         raise DataError(f"{name}: x_test and y_test go together; only one of them was given.")
@@ -60,7 +60,7 @@ def from_arrays(
 
 
 def test_part(name: str, x: Any, y: Any, train: Samples, kind: Kind, names: Sequence[str], indexed: bool) -> Samples:
-    """The test samples, which must look like the training samples."""
+    """The test samples, which must have the shape of the training samples."""
     array = to_array(name, "x_test", x)
     features = Resident(features_of(f"{name}: x_test", array, kind))
     if features.shape != train.features.shape:
@@ -72,13 +72,13 @@ def test_part(name: str, x: Any, y: Any, train: Samples, kind: Kind, names: Sequ
 
 
 def to_array(name: str, what: str, values: Any) -> NDArray[Any]:
-    """Any of the allowed inputs as an array of plain numbers or texts."""
+    """A tensor, list or array as an array of plain numbers or texts."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, OverflowError) as problem:
-        raise DataError(f"{name}: {what} is no array: {problem}.") from None
+        raise DataError(f"{name}: {what} is not an array: {problem}.") from None
     if array.dtype.kind not in "biufU":
         raise DataError(
             f"{name}: {what} has the type {array.dtype}; allowed: whole numbers, floating point numbers and texts."
@@ -92,7 +92,7 @@ def to_array(name: str, what: str, values: Any) -> NDArray[Any]:
 
 
 def kind_of(name: str, array: NDArray[Any], asked: AskedKind) -> Kind:
-    """What the samples are, as asked or as type and shape tell."""
+    """The kind of the samples: the given one, or with auto the one that fits their type and shape."""
     if array.dtype.kind == "U":
         raise DataError(f"{name}: x holds texts; allowed: numbers. Use a CSV file with text=... for texts.")
     if len(array) == 0 or 0 in array.shape:
@@ -169,7 +169,7 @@ def token_features(where: str, array: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def vocabulary_of(name: str, train: Samples, test: Samples | None, asked: int | None) -> int:
-    """How many token ids there are: as asked, or one more than the largest."""
+    """How many token ids there are: the given number, or the largest id plus one."""
     largest = max(int(part.features.take(np.arange(len(part))).max()) for part in (train, test) if part is not None)
     if asked is not None and largest >= asked:
         raise DataError(f"{name}: the largest token id is {largest}, but vocabulary={asked} allows 0 to {asked - 1}.")
@@ -180,7 +180,7 @@ def vocabulary_of(name: str, train: Samples, test: Samples | None, asked: int | 
 
 
 def names_of(name: str, labels: NDArray[Any], class_names: Any) -> tuple[str, ...]:
-    """The class names as given, or as the labels tell."""
+    """The given class names, or the different labels."""
     if class_names is not None:
         array = to_array(name, "class_names", class_names)
         if array.ndim != 1:
@@ -190,7 +190,7 @@ def names_of(name: str, labels: NDArray[Any], class_names: Any) -> tuple[str, ..
 
 
 def labels_of(name: str, what: str, values: Any, names: Sequence[str], count: int, indexed: bool) -> Labels:
-    """Class numbers; whole numbers are places in the names (`indexed`) or names themselves."""
+    """Class numbers; a whole number is a position in the names (`indexed`) or itself a name."""
     plain = whole(name, what, one_per_sample(name, what, values, count))
     if indexed and plain.dtype.kind != "U":
         inside = (plain >= 0) & (plain < len(names))
@@ -201,14 +201,14 @@ def labels_of(name: str, what: str, values: Any, names: Sequence[str], count: in
     if len(bad := np.flatnonzero(labels < 0)):
         allowed = f"0 to {len(names) - 1}" if indexed and plain.dtype.kind != "U" else name_some(names)
         raise DataError(
-            f"{name}: {what}, row {bad[0] + 1} (index {bad[0]}): the label {plain[bad[0]]} is no class; "
+            f"{name}: {what}, row {bad[0] + 1} (index {bad[0]}): the label {plain[bad[0]]} is not a class; "
             f"allowed: {allowed}."
         )
     return labels
 
 
 def one_per_sample(name: str, what: str, given: Any, count: int) -> NDArray[Any]:
-    """A column with one entry per sample; (n, 1) is understood as (n,)."""
+    """A column with one entry per sample; the shape (n, 1) becomes (n,)."""
     values = to_array(name, what, given)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
@@ -229,7 +229,7 @@ def whole(name: str, what: str, labels: NDArray[Any]) -> NDArray[Any]:
     if len(bad):
         row = int(bad[0][0])
         raise DataError(
-            f"{name}: {what}, row {row + 1} (index {row}): {labels[tuple(bad[0])]} is no label; "
+            f"{name}: {what}, row {row + 1} (index {row}): {labels[tuple(bad[0])]} is not a label; "
             "allowed: whole numbers or texts."
         )
     return labels.astype(np.int64)
@@ -257,7 +257,7 @@ def ids_of(name: str, given: Any, count: int) -> NDArray[Any]:
         row, before = int(again[0]), int(first[places.reshape(-1)[again[0]]])
         raise DataError(
             f"{name}: ids, row {row + 1} (index {row}): '{ids[row]}' was given before, in row {before + 1}. "
-            "Every sample needs an id of its own."
+            "Give every sample a different id."
         )
     return ids
 

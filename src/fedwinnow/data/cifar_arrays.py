@@ -33,7 +33,7 @@ def load_arrays(layout: CifarLayout) -> tuple[Arrays, str]:
 
 
 def read_form(layout: CifarLayout, form: Form, path: Path) -> Arrays:
-    """Read one form of the data."""
+    """The arrays from one published form."""
     if form.kind == "pack":
         return read_pack(path)
     contents = read_members(form, path)
@@ -75,7 +75,7 @@ def read_records(layout: CifarLayout, raw: bytes, where: str) -> tuple[Pixels, P
     """Images and labels of a file of the binary version."""
     size = layout.label_bytes + PIXELS
     if not raw or len(raw) % size:
-        raise DataError(f"{where}: {len(raw)} bytes, which is no multiple of {size}, the size of one image.")
+        raise DataError(f"{where}: {len(raw)} bytes, which is not a multiple of {size}, the size of one image.")
     records = np.frombuffer(raw, np.uint8).reshape(-1, size)
     return as_images(records[:, layout.label_bytes :]), records[:, layout.label_bytes - 1].copy()
 
@@ -86,7 +86,7 @@ def read_batch(layout: CifarLayout, raw: bytes, where: str) -> tuple[Pixels, Pix
     content = batch if isinstance(batch, dict) else {}
     keys = {key.decode("latin-1") if isinstance(key, bytes) else key: key for key in content}
     if "data" not in keys or layout.label_key not in keys:
-        raise DataError(f"{where}: no 'data' and '{layout.label_key}' in it, so it is no batch of {layout.name}.")
+        raise DataError(f"{where}: no 'data' and '{layout.label_key}' in it, so it is not a batch of {layout.name}.")
     pixels, labels = np.asarray(content[keys["data"]]), np.asarray(content[keys[layout.label_key]])
     fits = labels.ndim == 1 and labels.dtype.kind in "iu" and pixels.shape == (labels.size, PIXELS)
     if not fits or pixels.dtype != np.uint8:
@@ -102,7 +102,7 @@ def read_pack(path: Path) -> Arrays:
         with zipfile.ZipFile(path) as archive:
             return {name: array for part in ("train", "test") for name, array in read_pack_part(archive, part).items()}
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as problem:
-        raise DataError(f"{path} is no lossless WebP pack of CIFAR-10, or it is broken ({problem}).") from problem
+        raise DataError(f"{path} is not a lossless WebP pack of CIFAR-10, or it is broken ({problem}).") from problem
 
 
 def read_pack_part(archive: zipfile.ZipFile, part: str) -> Arrays:

@@ -21,7 +21,7 @@ class Form:
 
 @dataclass(frozen=True)
 class CifarLayout:
-    """What sets CIFAR-10 and CIFAR-100 apart."""
+    """The differences between CIFAR-10 and CIFAR-100."""
 
     name: str
     classes: int
@@ -47,7 +47,7 @@ PUBLISHER = f"Alex Krizhevsky, University of Toronto, {KRIZ}/cifar.html"
 
 
 def archive_and_folder(name: str, md5: str, size: int, unpacked: str) -> tuple[PublishedFile, PublishedFile]:
-    """A published archive and the folder it unpacks to; both may lie in a folder of the set's own."""
+    """A published archive and the folder it unpacks to; both may be in a folder with the name of the data set."""
     number = name.split("-")[1]
     folders = ("", f"cifar{number}", f"cifar-{number}")
     return (
@@ -57,7 +57,7 @@ def archive_and_folder(name: str, md5: str, size: int, unpacked: str) -> tuple[P
 
 
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
-PACK = PublishedFile("cifar10.zip", None, "whoever made this lossless WebP pack", folders=("", "cifar10"))
+PACK = PublishedFile("cifar10.zip", None, "the maker of this lossless WebP pack", folders=("", "cifar10"))
 
 CIFAR10 = CifarLayout(
     name="cifar10",

@@ -1,6 +1,6 @@
-"""What samples hold, as a hash: files and arrays are read whole up to a gigabyte, and by samples above that.
+"""A hash of the content of the data: up to a gigabyte all bytes are read, above that evenly spaced pieces.
 
-A run notes it, so that data whose values have changed since is noticed. The hash of a scene knows nothing of it.
+A run stores it, so that a later change of the data is noticed. It is not part of the hash of a scene.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from fedwinnow.errors import DataError
 
-LARGEST = 10**9  # bytes that are read whole
-MOST_FILES = 100_000  # files whose sizes are all looked up
-PIECES, PIECE = 1024, 1 << 16  # of what is larger: so many pieces, of so many bytes each
+LARGEST = 10**9  # bytes up to which everything is read
+MOST_FILES = 100_000  # files up to which every size is looked up
+PIECES, PIECE = 1024, 1 << 16  # above that: the number of pieces that are read, and the bytes of each
 BLOCK = 1 << 22
 RECENT = 2 * 10**9  # nanoseconds
 
@@ -29,21 +29,21 @@ KNOWN: dict[Known, str] = {}  # files that were read by this process: the runs o
 
 
 class Hash(Protocol):
-    """What hashlib gives."""
+    """A hash of hashlib."""
 
     def update(self, data: Any, /) -> None: ...
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What data holds: its name for a message, the hash, and whether it was only sampled."""
+    """The hash of the data, its name for a message, and whether only pieces were read."""
 
     name: str
     hash: str
     sampled: bool = False
 
     def as_value(self) -> dict[str, Any]:
-        """For a file."""
+        """The values that are written to a file."""
         return {"name": self.name, "hash": self.hash, "sampled": self.sampled}
 
 
@@ -51,7 +51,7 @@ class Contents:
 
 
 def contents_of_files(name: str, paths: Sequence[str | Path]) -> Contents:
-    """What these files hold, in this order; their names are not looked at."""
+    """The hash of the content of these files, in this order; their names do not count."""
     try:
         if len(paths) > MOST_FILES:
             chosen = [paths[place] for place in evenly(len(paths), PIECES)]
@@ -74,18 +74,15 @@ def contents_of_files(name: str, paths: Sequence[str | Path]) -> Contents:
 
 
 def hash_of_file(path: str | Path) -> str:
-    """sha256 of a whole file; one that this process has read, and that looks the same, is not read again."""
+    """sha256 of a whole file; a file that this process has read and that has not changed is not read again."""
     status = os.stat(path)
     key = (os.path.realpath(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
     if key in KNOWN:
         return KNOWN[key]
-    digest = hashlib.sha256()
     with open(path, "rb") as stream:
-        while block := stream.read(BLOCK):
-            digest.update(block)
-    found = digest.hexdigest()
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
     if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > RECENT:
-        KNOWN[key] = found  # a file that was written just now may be written again before its clock ticks
+        KNOWN[key] = found  # a file of this moment could be written again without a change of its time
     return found
 
 
@@ -95,7 +92,7 @@ def size_of(path: str | Path) -> int:
 
 
 def pieces_of(places: Sequence[tuple[str | Path, int]], sizes: Iterable[int]) -> str:
-    """A hash of the sizes, and of what stands at these places of files."""
+    """A hash of the sizes, and of a piece from each of these places in files."""
     digest = hashlib.sha256(",".join(map(str, sizes)).encode())
     for path, start in places:
         with open(path, "rb") as stream:
@@ -105,7 +102,7 @@ def pieces_of(places: Sequence[tuple[str | Path, int]], sizes: Iterable[int]) ->
 
 
 def evenly(count: int, pieces: int) -> list[int]:
-    """So many numbers from 0 on and below `count`, evenly spaced; with the last, which often changes alone."""
+    """Evenly spaced numbers from 0 to `count` - 1, at most `pieces`; the last is among them, as files grow there."""
     return sorted({round(place) for place in np.linspace(0, count - 1, min(pieces, count)).tolist()})
 
 
@@ -113,7 +110,7 @@ def evenly(count: int, pieces: int) -> list[int]:
 
 
 def contents_of_arrays(name: str, arrays: Sequence[NDArray[Any]]) -> Contents:
-    """What these arrays hold, in this order; each has a sample per row."""
+    """The hash of the content of these arrays, in this order; each has a sample per row."""
     digest = hashlib.sha256()
     sampled = sum(array.nbytes for array in arrays) > LARGEST
     for array in arrays:
@@ -123,7 +120,7 @@ def contents_of_arrays(name: str, arrays: Sequence[NDArray[Any]]) -> Contents:
 
 
 def add_array(digest: Hash, array: NDArray[Any], *, sampled: bool = False) -> None:
-    """The bytes of an array, block by block, so that one mapped from a file is never in memory whole."""
+    """Add the bytes of an array block by block, so that an array mapped from a file is never whole in memory."""
     if array.dtype.hasobject:
         digest.update("\0".join(map(repr, array.ravel().tolist())).encode(errors="surrogateescape"))
         return

@@ -1,24 +1,20 @@
-"""The one value that every data source gives: features kept as they are, labels, names, ids."""
+"""What every data source returns: a data set with features as they are stored, labels, names and ids."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedwinnow.data.content_hash import Contents, contents_of_arrays, contents_of_files
 from fedwinnow.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
+    import torch
 
 Kind = Literal["images", "rows", "tokens"]
 Labels = NDArray[np.int64]
@@ -26,7 +22,7 @@ Rows = NDArray[np.int64]
 
 
 class Features(Protocol):
-    """What the samples look like: uint8 images (height, width, channels), float32 rows or int32 token ids."""
+    """The features of samples: uint8 images (height, width, channels), float32 rows or int32 token ids."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -34,7 +30,7 @@ class Features(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """uint8, float32 or int32: never converted for storage."""
+        """uint8, float32 or int32, as they are stored."""
 
     def __len__(self) -> int: ...
 
@@ -45,7 +41,7 @@ class Features(Protocol):
         """The samples batch by batch; a lazy source decodes the next batch while this one is used."""
 
     def subset(self, rows: Rows) -> Features:
-        """The features of these rows only, with no way back to the others."""
+        """The features of these rows only; the others cannot be reached from it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,20 +74,20 @@ class Resident:
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """One part of a data set, the training or the test samples; all arrays line up with the features."""
+    """One part of a data set, the training or the test samples; all arrays have the order of the features."""
 
     features: Features
     labels: Labels
     ids: NDArray[Any]  # text or whole numbers, unique
     true: Labels | None = None  # where the truth is known
-    sites: NDArray[np.str_] | None = None  # which site holds the sample, where the data says so
+    sites: NDArray[np.str_] | None = None  # which site holds the sample, where the data has it
     human: dict[str, Labels] = field(default_factory=dict)  # further labels by people, by name (CIFAR-N)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def arrays(self) -> list[NDArray[Any]]:
-        """Everything that is in memory: features, labels, ids, and what else there is."""
+        """All arrays: features (unless they are decoded when needed), labels, ids, and the optional columns."""
         features = [self.features.array] if isinstance(self.features, Resident) else []
         columns = (self.labels, self.ids, self.true, self.sites, *(self.human[name] for name in sorted(self.human)))
         return [*features, *(column for column in columns if column is not None)]
@@ -110,7 +106,7 @@ class Samples:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A data set as a method sees it before noise and partition: never changed after it was made."""
+    """A data set before partition and noise; it is never changed."""
 
     name: str
     kind: Kind
@@ -123,8 +119,8 @@ class Dataset:
     std: tuple[float, ...] = ()
     vocabulary: int = 0  # how many token ids there are; 0 where samples are not tokens
     source: str = ""  # the spec that loads it again, for example "csv:path=a.csv,label=diagnosis"
-    source_hash: str = ""  # sha256 of the files it came from, where that is cheap to know
-    contents: Contents | None = None  # what the files held that it was read from; None: what its arrays hold
+    source_hash: str = ""  # sha256 of the files it came from, where that is quick to compute
+    contents: Contents | None = None  # the hash of the files that it was read from; None: its arrays are hashed
 
     def __post_init__(self) -> None:
         check(self)
@@ -140,8 +136,8 @@ class Dataset:
     def fingerprint(self) -> str:
         """A hash of labels, ids and names of the training part.
 
-        Features are left out on purpose: decoding a photograph or standardising a column may differ in the last bit
-        between machines, and a set that is decoded lazily would have to be read whole. `source_hash` covers them.
+        Features are left out: decoding a photograph or standardising a column may differ in the last bit between
+        machines, and a set that is decoded when needed would have to be read whole. `source_hash` covers them.
         """
         digest = hashlib.sha256()
         digest.update(f"{self.kind}/{self.sample_shape}/{len(self.train)}".encode())
@@ -155,9 +151,9 @@ class Dataset:
         return digest.hexdigest()
 
     def known_contents(self) -> Contents:
-        """What the samples hold, features included: that of their files, else of the arrays themselves.
+        """The hash of all samples with their features: of the files they came from, else of the arrays.
 
-        Where there are files they count, because decoding or standardising may differ between machines.
+        Files come first, because decoding or standardising may differ between machines.
         """
         if self.contents is not None:
             return self.contents
@@ -172,7 +168,7 @@ class Dataset:
 
 
 def check(dataset: Dataset) -> None:
-    """The checks that hold for every source; a source adds file and row to what it finds itself."""
+    """Refuse a data set that no method could use; a source has checks of its own that name file and row."""
     if len(dataset.class_names) < 2:
         names = ", ".join(dataset.class_names) or "none"
         raise DataError(f"{dataset.name}: a classifier needs at least two classes; found: {names}.")
@@ -191,7 +187,7 @@ def check(dataset: Dataset) -> None:
 
 
 def check_samples(where: str, samples: Samples, classes: int) -> None:
-    """Lengths agree, labels are within the names, ids are unique."""
+    """Refuse samples whose lengths differ, with labels outside the classes, or with an id that appears twice."""
     count = len(samples.features)
     if count == 0:
         raise DataError(f"{where}: there are no samples.")
@@ -216,13 +212,15 @@ def check_samples(where: str, samples: Samples, classes: int) -> None:
 class InputStep:
     """Turns a batch of stored samples into a model's input on its device.
 
-    Images arrive as uint8 (n, height, width, channels) and leave as float (n, channels, height, width) in the
-    channels-last layout, which costs nothing because that is how they are stored.
+    uint8 images (n, height, width, channels) become float (n, channels, height, width) in the channels-last layout,
+    which needs no copy because that is how they are stored.
     """
 
     def __init__(
         self, kind: str, mean: Sequence[float], std: Sequence[float], device: torch.device | str = "cpu"
     ) -> None:
+        import torch
+
         self.kind = kind
         self.device = torch.device(device)
         centre = torch.tensor(list(mean) or [0.0], device=self.device)
@@ -233,6 +231,8 @@ class InputStep:
 
     def __call__(self, stored: NDArray[Any] | torch.Tensor) -> torch.Tensor:
         """The model's input for these samples."""
+        import torch
+
         batch = torch.as_tensor(stored).to(self.device, non_blocking=True)
         if self.kind == "images":
             return torch.addcmul(self.shift, batch.float(), self.scale).permute(0, 3, 1, 2)

@@ -24,7 +24,9 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         raise DataError(f"{path} cannot be read ({problem}). Get the file again from its publisher.") from problem
     start = 4 + 4 * dimensions
     if len(raw) < start or raw[:4] != bytes([0, 0, UNSIGNED_BYTES, dimensions]):
-        raise DataError(f"{path} is no IDX file of unsigned bytes with {dimensions} dimensions: it begins {raw[:4]!r}.")
+        raise DataError(
+            f"{path} is not an IDX file of unsigned bytes with {dimensions} dimensions: it begins {raw[:4]!r}."
+        )
     shape = tuple(int(size) for size in np.frombuffer(raw, ">u4", count=dimensions, offset=4))
     if len(raw) - start != prod(shape):
         raise DataError(f"{path} announces {prod(shape)} values and holds {len(raw) - start}. Get the file again.")

@@ -1,6 +1,6 @@
-"""Image files as features: decoded once into a cached, memory mapped array, or batch by batch when they are many.
+"""Image files as features: decoded once into a cached, memory mapped array, or batch by batch if there are many.
 
-Both ways go through `decode`, so the pixels are the same.
+Both use `decode`, so the pixels are the same.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Pixels = NDArray[np.uint8]
 Lazy = Literal["auto", "true", "false"]
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm"})
-LARGEST_RESIDENT = 4 * 10**9  # bytes of decoded pixels, from which on lazy=auto decodes batch by batch
+LARGEST_RESIDENT = 4 * 10**9  # bytes of decoded pixels; above that lazy=auto decodes batch by batch
 GREY = frozenset({"1", "L", "LA", "La"})
 BATCH = 64
 CACHE_VERSION = 1
 
 
 class BrokenImage(DataError):
-    """An image file that cannot be used; it carries the path, for a caller that knows more about it."""
+    """An image file that cannot be used; it has the path, so that a caller can name the row of the file."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -46,7 +46,7 @@ class BrokenImage(DataError):
 
 @dataclass(frozen=True)
 class ImageFrame:
-    """The shape that every image of a set is brought to."""
+    """The shape that every image of a set gets."""
 
     height: int
     width: int
@@ -66,8 +66,8 @@ def load_images(
 ) -> Features:
     """The images at these paths, all of one size (a side, or height and width; None: the most common size).
 
-    `cache_key_names` are the names that tell this set from another, usually the paths relative to the data. With
-    size and channels given no file is opened before it is needed.
+    `cache_key_names` distinguish this set from others; usually they are the paths relative to the data. If size and
+    channels are given, no file is opened before it is needed.
     """
     frame = common_frame(paths, size, channels)
     images = LazyImages(tuple(map(str, paths)), frame)
@@ -77,7 +77,7 @@ def load_images(
 
 
 def common_frame(paths: Sequence[Path], size: int | tuple[int, int] | None, channels: int | None = None) -> ImageFrame:
-    """The size and the number of channels that suit all these files."""
+    """The size and the number of channels for all these files."""
     if size is not None and channels is not None:
         height, width = (size, size) if isinstance(size, int) else size
         return ImageFrame(height, width, channels)
@@ -92,17 +92,17 @@ def common_frame(paths: Sequence[Path], size: int | tuple[int, int] | None, chan
 
 
 def survey(paths: Sequence[Path]) -> Counter[tuple[int, int, bool]]:
-    """How many files there are of each height, width and greyness."""
+    """How many files there are of each height and width, grey or not."""
 
-    def every_so_many(first: int) -> Counter[tuple[int, int, bool]]:
+    def survey_share(first: int) -> Counter[tuple[int, int, bool]]:
         return Counter(look(str(path)) for path in paths[first :: workers()])
 
-    return sum(decoders().map(every_so_many, range(workers())), Counter())
+    return sum(decoders().map(survey_share, range(workers())), Counter())
 
 
 @dataclass(frozen=True, eq=False)
 class LazyImages:
-    """Images that are decoded when they are asked for; memory holds no more than two batches."""
+    """Images that are decoded when they are needed; at most two batches are in memory."""
 
     paths: tuple[str, ...]
     frame: ImageFrame
@@ -146,12 +146,12 @@ class LazyImages:
 
 
 def workers() -> int:
-    """How many threads decode: Pillow lets go of the interpreter's lock while it does."""
+    """How many threads decode: Pillow releases the interpreter's lock while it decodes."""
     return min(8, os.cpu_count() or 1)
 
 
 def decoders() -> ThreadPoolExecutor:
-    """The threads that decode; a forked process needs its own, because threads do not survive a fork."""
+    """The threads that decode; a forked process needs new ones, because threads do not survive a fork."""
     return decoders_of(os.getpid())
 
 
@@ -165,7 +165,7 @@ def decoders_of(process: int) -> ThreadPoolExecutor:
 
 
 def look(path: str) -> tuple[int, int, bool]:
-    """Height, width and whether it is grey, from the head of the file."""
+    """Height, width and whether the image is grey, from the header of the file."""
     from PIL import Image
 
     try:
@@ -207,7 +207,7 @@ def decode(image: Image, frame: ImageFrame) -> Pixels:
     if image.mode == "F":
         raise DataError("images of floating point numbers have no known range; save it with 8 or 16 bits.")
     if image.mode.startswith("I"):
-        # Pillow would cut everything above 255 to white; 16-bit pictures keep their upper byte instead.
+        # Pillow would turn everything above 255 white; for 16-bit images the upper byte is used instead.
         image = pillow.fromarray((np.clip(np.asarray(image), 0, 65535).astype(np.uint32) >> 8).astype(np.uint8))
     image = image.convert("L" if frame.channels == 1 else "RGB")
     if image.size != (frame.width, frame.height):
@@ -219,7 +219,7 @@ def decode(image: Image, frame: ImageFrame) -> Pixels:
 
 
 def cached_pixels(images: LazyImages, names: Sequence[str]) -> Pixels:
-    """All pixels, mapped from a file that is written the first time; in memory where no file can be written."""
+    """All pixels, mapped from a cache file that is written the first time; in memory if it cannot be written."""
     path = cache_folder() / "images" / f"{cache_key(images, names)}.npy"
     shape = (len(images), *images.frame.shape)
     mapped = open_cached(path, shape)
@@ -234,7 +234,7 @@ def cached_pixels(images: LazyImages, names: Sequence[str]) -> Pixels:
 
 
 def cache_key(images: LazyImages, names: Sequence[str]) -> str:
-    """Changes when a file is added, renamed or written, or the frame differs."""
+    """A key that changes when a file is added, renamed or written, or when the frame differs."""
     digest = hashlib.sha256(
         f"{CACHE_VERSION}/{images.frame}/{Path(images.paths[0]).resolve()}".encode(errors="replace")
     )
@@ -243,14 +243,14 @@ def cache_key(images: LazyImages, names: Sequence[str]) -> str:
             status = os.stat(path)
         except (OSError, ValueError) as problem:
             raise broken(path, problem) from None
-        # A copy may keep the time at which a file was written, but not the time at which it was put there.
+        # A copy may keep the time of the last write, but not the time at which the file was put there.
         times = f"{status.st_mtime_ns}\0{status.st_ctime_ns}"
         digest.update(f"{name}\0{status.st_size}\0{times}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()[:40]
 
 
 def open_cached(path: Path, shape: tuple[int, ...]) -> Pixels | None:
-    """The cached array, or None where there is none that fits."""
+    """The cached array, or None if it is missing or does not fit."""
     try:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError):
@@ -274,7 +274,7 @@ def batches_of(rows: Rows, size: int = BATCH) -> Iterator[Rows]:
 
 
 def channel_statistics(features: Features, most: int = 1000) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel of pixel / 255, from at most so many images, evenly spaced.
+    """Mean and standard deviation per channel of pixel / 255, from at most `most` evenly spaced images.
 
     The sums are whole numbers, so the result is the same for resident and lazy images.
     """

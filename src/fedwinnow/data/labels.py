@@ -1,4 +1,4 @@
-"""From the texts of labels to class names and class numbers, the same way for every source."""
+"""From the texts of labels to class names and class numbers; all sources use this."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from fedwinnow.data.dataset import Dataset, Labels
 from fedwinnow.errors import FedwinnowWarning
 
-# Short enough for a Decimal to hold exactly; anything longer is a text.
+# A Decimal holds numbers of this length exactly; anything longer is a text.
 NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{0,8})?([eE][+-]?[0-9]{1,2})?")
 
 
@@ -23,7 +23,7 @@ def number_of(text: str) -> Decimal | None:
 
 
 def number_text(number: Decimal) -> str:
-    """One way to write a number, so that 1.0 and 1 are the same class."""
+    """The number as a text that is the same for 1.0 and 1, so that they are one class."""
     return str(int(number)) if number == number.to_integral_value() else format(number.normalize(), "f")
 
 
@@ -48,19 +48,19 @@ def class_numbers(texts: Sequence[str], class_names: Sequence[str]) -> Labels:
 
 
 def name_some(class_names: Sequence[str], limit: int = 10) -> str:
-    """Class names for an error message, cut where there are many."""
+    """Class names for an error message, shortened if there are many."""
     more = f", ... ({len(class_names)} in all)" if len(class_names) > limit else ""
     return ", ".join(class_names[:limit]) + more
 
 
 def warn_of_alike_classes(dataset: Dataset) -> None:
-    """Say which classes may be one class written in two ways."""
+    """Warn of classes that may be one class written in two ways."""
     counts = np.bincount(dataset.train.labels, minlength=dataset.classes)
     warn_of_look_alikes(dataset.name, "classes", dataset.class_names, counts.tolist())
 
 
 def warn_of_look_alikes(data: str, what: str, names: Sequence[str], counts: Sequence[int]) -> None:
-    """Say which names may mean the same; they stay apart, because nobody but the user can know."""
+    """Warn of names that may mean the same; they stay different, because only the user can know."""
     alike: dict[str, list[str]] = {}
     for name, count in zip(names, counts, strict=True):
         plain = " ".join(unicodedata.normalize("NFKC", name).casefold().split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from fedwinnow.errors import DataError, UsageError, unknown
 from fedwinnow.randomness import Integers, uniforms
 from fedwinnow.setting import check_setting
 
-# What a bare path means, by the end of its name; a table's labels are then in the column `label`.
+# The source for a bare path, by the end of its name; a table then has its labels in the column `label`.
 SUFFIXES: dict[str, dict[str, str]] = {
     ".csv": {"kind": "csv", "label": "label"},
     ".tsv": {"kind": "csv", "label": "label"},
@@ -26,29 +27,30 @@ SUFFIXES: dict[str, dict[str, str]] = {
 
 
 def load(spec: str | Path | dict[str, Any] | Source) -> Dataset:
-    """The data set that a spec, a table with `kind`, a source or a path stands for."""
+    """The data set for a spec, a table with `kind`, a source or a path."""
     source = catalogue.make("data", understood(spec))
     if not isinstance(source, Source):
-        raise UsageError(f"{source} is no data source; allowed: {', '.join(catalogue.entries('data'))}.")
+        raise UsageError(f"{source} is not a data source; allowed: {', '.join(catalogue.entries('data'))}.")
     dataset = shrink(thinned(source.load(), source.imbalance), source.train, source.test)
     return dataclasses.replace(dataset, source=str(source))
 
 
 def understood(spec: str | Path | dict[str, Any] | Source) -> str | dict[str, Any] | Source:
-    """A path turned into the source that reads it; anything else as it is."""
+    """The source that reads a path; anything but a path is returned as it is."""
     if isinstance(spec, str) and spec.partition(":")[0].strip() in catalogue.entries("data"):
         return spec
     if not isinstance(spec, str | Path) or spec == "":
         return spec
     path, known = Path(spec), SUFFIXES.get(Path(spec).suffix.lower())
-    if is_folder(path):
+    expanded = os.path.expanduser(path)  # os.path takes texts that cannot be paths
+    if os.path.isdir(expanded):
         return {"kind": "folder", "path": str(path)}
     if known is not None:
         return {**known, "path": str(path)}
-    if exists(path) or isinstance(spec, Path):
+    if os.path.exists(expanded) or isinstance(spec, Path):
         endings = ", ".join(SUFFIXES)
         raise DataError(
-            f"{path}: not a folder and no file that ends in {endings}. Name its source, for example "
+            f"{path}: not a folder and not a file that ends in {endings}. Name its source, for example "
             f"csv:path={path},label=COLUMN (see `fedwinnow data`)."
         )
     if ":" not in spec:
@@ -57,32 +59,16 @@ def understood(spec: str | Path | dict[str, Any] | Source) -> str | dict[str, An
 
 
 def unknown_data(name: str) -> UsageError:
-    """A name that is neither a source nor a path; which of the two was meant, nobody knows."""
+    """The error for a name that is neither a source nor a path; it names both possibilities."""
     problem = unknown("data source", name, catalogue.entries("data"))
     return UsageError(f"{problem} A path works too, but there is no file or folder '{name}' in {Path.cwd()}.")
 
 
-def is_folder(path: Path) -> bool:
-    """Whether this is a folder; a text that can be no path is none."""
-    try:
-        return path.expanduser().is_dir()
-    except (OSError, ValueError, RuntimeError):
-        return False
-
-
-def exists(path: Path) -> bool:
-    """Whether there is anything at this path."""
-    try:
-        return path.expanduser().exists()
-    except (OSError, ValueError, RuntimeError):
-        return False
-
-
-SHRINK_SEED = 0  # a subset belongs to the data, so it must not move with the seed of a run
+SHRINK_SEED = 0  # a subset belongs to the data, so it must not change with the seed of a run
 
 
 def with_test_part(dataset: Dataset, share: float, seed: int) -> Dataset:
-    """The data set with a share of every class set aside for the test, unless it has a test part.
+    """The data set with a share of every class as its test part, unless it has a test part.
 
     Every class keeps at least one training sample. A share of 0 leaves the data set as it is.
     """
@@ -94,7 +80,7 @@ def with_test_part(dataset: Dataset, share: float, seed: int) -> Dataset:
     if wanted.sum() == 0:
         raise DataError(
             f"{dataset.name}: a test share of {share} of {len(dataset.train)} samples in {dataset.classes} classes is "
-            "no sample. Raise the share, or set it to 0 to go without a test part."
+            "less than one sample. Raise the share, or set it to 0 to go without a test part."
         )
     chosen = draw(dataset.train.labels, wanted, seed, "test part")
     rest = np.setdiff1d(np.arange(len(dataset.train)), chosen)
@@ -102,7 +88,7 @@ def with_test_part(dataset: Dataset, share: float, seed: int) -> Dataset:
         dataset,
         train=dataset.train.subset(rest),
         test=dataset.train.subset(chosen),
-        contents=dataset.known_contents(),  # now, while the samples stand in the order of the data
+        contents=dataset.known_contents(),  # computed while the samples have the order of the data
     )
 
 
@@ -118,7 +104,7 @@ def thinned(dataset: Dataset, imbalance: float) -> Dataset:
 
 
 def shrink(dataset: Dataset, train: int | None = None, test: int | None = None) -> Dataset:
-    """The data set with only so many training and test samples, always the same ones."""
+    """The data set with only this many training and test samples, always the same ones."""
     if train is not None and train < dataset.classes:
         raise UsageError(
             f"train={train} was given; {dataset.name} has {dataset.classes} classes and needs one of each."
@@ -133,7 +119,7 @@ def shrink(dataset: Dataset, train: int | None = None, test: int | None = None) 
 
 
 def shrink_part(samples: Samples, count: int, classes: int, least: int) -> Samples:
-    """So many of these samples, every class in its share."""
+    """`count` of these samples; every class keeps its share."""
     if count >= len(samples):
         return samples
     wanted = apportion(np.bincount(samples.labels, minlength=classes), count, least)
@@ -141,7 +127,7 @@ def shrink_part(samples: Samples, count: int, classes: int, least: int) -> Sampl
 
 
 def apportion(counts: Integers, total: int, least: int) -> Integers:
-    """Whole numbers near `counts * total / sum(counts)` that add up to `total`, none below `least` where it can be."""
+    """Whole numbers near `counts * total / sum(counts)` that add up to `total`, none below `least` if possible."""
     exact = counts * (total / counts.sum())
     wanted: Integers = np.minimum(np.maximum(np.floor(exact).astype(np.int64), least), counts)
     while wanted.sum() < total:

@@ -1,4 +1,4 @@
-"""Text lists of photographs, as large data sets are published: a name per line, often with a label."""
+"""Text lists of photographs, which come with large data sets: a name per line, often with a label."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.data.dataset import Features, Samples
+from fedwinnow.data.images import load_images
 from fedwinnow.errors import DataError
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -68,11 +69,9 @@ def photographs(
     size: int,
     true: NDArray[np.int64] | None = None,
 ) -> Samples:
-    """Samples over the photographs that the list `where` names, which are decoded when they are needed."""
-    from fedwinnow.data.images import load_images
-
+    """The samples of the photographs that the list `where` names."""
     if not paths:
-        raise DataError(f"{where} names no photograph of the classes that were asked for.")
+        raise DataError(f"{where} names no photograph of the chosen classes.")
     if not paths[0].is_file():
         raise DataError(f"{paths[0]} is missing: the lists are there, but not the photographs that {where} names.")
     features: Features = load_images(paths, size, "auto", names, channels=3)

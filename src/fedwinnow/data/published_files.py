@@ -1,4 +1,4 @@
-"""Where published files are found: the user's folders, then the cache, then their publisher's server."""
+"""Finding published files: in the user's folders, then in the cache, then on the publisher's server."""
 
 from __future__ import annotations
 
@@ -19,31 +19,29 @@ from fedwinnow.data.source_files import cache_folder
 from fedwinnow.errors import DataError
 from fedwinnow.files import replacing, write_text
 
-BLOCK = 1 << 20
-
 
 @dataclass(frozen=True)
 class PublishedFile:
     """One file (or unpacked folder) as its publisher names it, and what is known about it."""
 
     name: str
-    url: str | None  # None where the publisher asks for a registration, so that no program may fetch it
-    publisher: str  # who gives it away, and the page that says how
+    url: str | None  # None where the publisher requires a registration
+    publisher: str  # the publisher and the page that explains how to get the file
     checksum: str | None = None  # "md5:..." or "sha256:...", as published
     size: int | None = None  # in bytes
     folders: tuple[str, ...] = ("",)  # where to look, below each data folder
 
     def find(self) -> Path | None:
-        """Its place if it is there; nothing is read."""
+        """Its path if it exists; nothing is read."""
         return next((path for folder in data_folders() if (path := self.find_below(folder))), None)
 
     def find_below(self, folder: Path) -> Path | None:
-        """Its place in one of the data folders."""
+        """Its path in one of the data folders."""
         paths = (folder / below / self.name for below in self.folders)
         return next((path for path in paths if os.path.exists(path)), None)
 
     def fetch(self) -> Path:
-        """Its place after it was checked; downloaded if it is nowhere and a download is allowed."""
+        """Its path after a check; a missing file is downloaded if that is allowed."""
         path = self.find()
         if path is None:
             return download(self)
@@ -52,7 +50,7 @@ class PublishedFile:
 
 
 def find_first(files: Sequence[PublishedFile]) -> tuple[PublishedFile, Path] | None:
-    """The first of several forms of the same data that is there, checked; a folder's forms before the next folder."""
+    """The first existing form of the same data, checked; all forms are looked for in a folder before the next one."""
     for folder in data_folders():
         for file in files:
             if (path := file.find_below(folder)) is not None:
@@ -73,12 +71,12 @@ def offline() -> bool:
 
 
 def places(file: PublishedFile) -> str:
-    """Every path where a file is looked for, as a user reads it."""
+    """Every folder where a file is looked for, for a message."""
     return ", ".join(str(folder / below) for folder in data_folders() for below in file.folders)
 
 
 def absent(file: PublishedFile, reason: str = "") -> DataError:
-    """The file is not there: which one, from whom, where to put it."""
+    """The error for a missing file: its name, its publisher, and where to put it."""
     origin = f"{file.publisher} ({file.url})" if file.url else file.publisher
     return DataError(
         f"{file.name} is missing{reason}. Get it from {origin} and put it into one of these folders: {places(file)}. "
@@ -87,7 +85,7 @@ def absent(file: PublishedFile, reason: str = "") -> DataError:
 
 
 def missing_line(file: PublishedFile, alternatives: Iterable[str] = ()) -> str:
-    """One line for `doctor`: what is missing and how it comes."""
+    """One line for `doctor`: what is missing and how to get it."""
     names = " or ".join([file.name, *alternatives])
     where = ", ".join(str(folder / file.folders[0]) for folder in data_folders())
     manual = f"get it from {file.publisher}"
@@ -120,15 +118,12 @@ def verify(file: PublishedFile, path: Path) -> None:
 
 def digest(path: Path, kind: str) -> str:
     """The checksum of a file's content."""
-    total = hashlib.new(kind, usedforsecurity=False)
     with path.open("rb") as stream:
-        while block := stream.read(BLOCK):
-            total.update(block)
-    return total.hexdigest()
+        return hashlib.file_digest(stream, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
 
 
 def read_stamp(path: Path) -> object:
-    """What a stamp says; None when there is none or it is broken."""
+    """The content of a stamp; None if it is missing or broken."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -136,7 +131,7 @@ def read_stamp(path: Path) -> object:
 
 
 def write_stamp(path: Path, content: object) -> None:
-    """Remember a result; a cache that cannot be written costs time, not correctness."""
+    """Store a result; if the cache cannot be written, it is computed again next time."""
     try:
         write_text(path, json.dumps(content))
     except OSError:
@@ -147,7 +142,7 @@ def write_stamp(path: Path, content: object) -> None:
 
 
 def download(file: PublishedFile) -> Path:
-    """Fetch a file into the cache; it appears there only when it is whole and its checksum is right."""
+    """Download a file into the cache; it appears there only when it is complete and its checksum is right."""
     if file.url is None:
         raise absent(file, " and its publisher does not allow programs to download it")
     if offline():
@@ -166,7 +161,7 @@ def download(file: PublishedFile) -> Path:
     except (RequestException, OSError) as problem:
         raise absent(file, f" and the download failed ({summary(problem)})") from problem
     except ValueError as problem:
-        raise absent(file, " and what was downloaded has the wrong checksum") from problem
+        raise absent(file, " and the downloaded file has the wrong checksum") from problem
     verify(file, path)
     return path
 
@@ -181,7 +176,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def content_hash(arrays: Arrays) -> str:
-    """A sha256 over names, shapes and contents, the same whatever kind of file they came from."""
+    """A sha256 over names, shapes and contents; the kind of file they came from does not matter."""
     total = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
@@ -204,7 +199,7 @@ def converted(name: str, origins: Iterable[Path], make: Callable[[], Arrays]) ->
             with replacing(folder / f"{title}.npy") as stream:
                 np.save(stream, array, allow_pickle=False)
     except OSError:
-        # No room or no right to write: the arrays in memory serve as well, only the next run pays again.
+        # The cache cannot be written: use the arrays in memory; the next run has to convert again.
         shutil.rmtree(folder, ignore_errors=True)
         return arrays, total
     write_stamp(folder / "index.json", {"arrays": sorted(arrays), "sha256": total})
@@ -212,7 +207,7 @@ def converted(name: str, origins: Iterable[Path], make: Callable[[], Arrays]) ->
 
 
 def mapped(folder: Path) -> tuple[Arrays, str] | None:
-    """The arrays of an earlier conversion; None when there is none or a file is broken."""
+    """The arrays of an earlier conversion; None if there was none or a file is broken."""
     index = read_stamp(folder / "index.json")
     if not isinstance(index, dict):
         return None

@@ -1,4 +1,4 @@
-"""How the columns of a table become numbers: fitted once, then applied alike to every file of every site."""
+"""How the columns of a table become numbers: fitted once, then applied to every file of every site."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedwinnow.data.table_reading import TextTable, is_missing
 from fedwinnow.errors import DataError, FedwinnowWarning
 
 VERSION = 1
-MANY_ROWS = 50  # in fewer rows a column of measurements may well have no value twice
+MANY_ROWS = 50  # in fewer rows a column of measurements may have a different value in every row
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Column:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """All that two sites must share so that their files become features and classes of the same meaning."""
+    """What two sites must share so that their files give features and classes of the same meaning."""
 
     columns: tuple[Column, ...]
     class_names: tuple[str, ...]
@@ -84,7 +84,7 @@ def column_from(values: Any, where: str) -> Column:
         or not all(isinstance(values[key], int | float) and math.isfinite(values[key]) for key in ("mean", "std"))
         or values["std"] <= 0
     ):
-        raise DataError(f"{where}: the column {values!r:.200} is not one that a schema can have.")
+        raise DataError(f"{where}: the column {values!r:.200} is not a valid column of a schema.")
     return Column(**(values | {"categories": tuple(values["categories"])}))
 
 
@@ -101,7 +101,7 @@ def read_schema(path: Path) -> TableSchema:
 
 
 def fit(table: TextTable, features: Sequence[str], label: str, max_categories: int) -> TableSchema:
-    """The schema of a table, from its own rows."""
+    """The schema of a table, from its rows."""
     class_names = class_names_of(table.filled(label, "label"))
     if len(class_names) < 2:
         raise DataError(
@@ -117,7 +117,7 @@ def fit(table: TextTable, features: Sequence[str], label: str, max_categories: i
 
 
 def fit_column(table: TextTable, name: str, max_categories: int) -> Column:
-    """Numeric where every value is a number, categorical otherwise."""
+    """A numeric column if every value is a number, else a categorical one."""
     values = parse(table, name)
     if values is not None:
         gone = np.isnan(values)
@@ -135,7 +135,7 @@ def fit_column(table: TextTable, name: str, max_categories: int) -> Column:
         raise DataError(
             f"{table.path}: column '{name}' has {len(categories)} different texts, more than max_categories="
             f"{max_categories}. If it is the id of a row, write id={name}; else leave it out with ignore={name}, or "
-            f"correct it if it should be numeric (its first value that is no number is '{cells[row]:.60}', "
+            f"correct it if it should be numeric (its first value that is not a number is '{cells[row]:.60}', "
             f"{table.place(row)})."
         )
     warn_of_id(table, name, "text")
@@ -143,11 +143,11 @@ def fit_column(table: TextTable, name: str, max_categories: int) -> Column:
 
 
 def warn_of_id(table: TextTable, name: str, kind: str) -> None:
-    """Say which column looks like an id: nothing can be learnt from one, and single rows can be learnt by heart."""
+    """Warn of a column that looks like an id: a model could only use it to memorise single rows."""
     if len(table) >= MANY_ROWS and len(set(table.column(name))) == len(table):
         warnings.warn(
-            f"{table.path}: column '{name}' has another {kind} in every row, and is learnt from like all others. If it "
-            f"is an id, write id={name}; ignore={name} leaves it out.",
+            f"{table.path}: column '{name}' has a different {kind} in every row, and is used for training. If it is an "
+            f"id, write id={name}; ignore={name} leaves it out.",
             FedwinnowWarning,
             stacklevel=2,
         )
@@ -175,7 +175,7 @@ def parse(table: TextTable, name: str) -> NDArray[np.float64] | None:
         if "_" not in "".join(cells):
             return values
     except ValueError:
-        pass  # a missing cell, a decimal comma or a text: the careful way tells
+        pass  # a missing cell, a decimal comma or a text: look at each different cell
     lookup = {cell: to_number(cell, table.decimal) for cell in set(cells)}
     if None in lookup.values():
         return None
@@ -183,7 +183,7 @@ def parse(table: TextTable, name: str) -> NDArray[np.float64] | None:
 
 
 def finite(table: TextTable, name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The values of a column, none of them infinite."""
+    """The values of a column; an infinite value is refused."""
     if len(bad := np.flatnonzero(np.isinf(values))):
         row = int(bad[0])
         raise DataError(
@@ -198,7 +198,7 @@ def centre_and_spread(values: NDArray[np.float64]) -> tuple[float, float]:
     scale = float(np.abs(values).max()) or 1.0
     scaled = values / scale
     mean, std = float(scaled.mean()), float(scaled.std())
-    # A constant column carries nothing: it becomes zeros, not a division by rounding error.
+    # A constant column becomes zeros; dividing by its standard deviation would only enlarge rounding errors.
     return mean * scale, std * scale if std > 1e-12 and std * scale > 0 else 1.0
 
 
@@ -206,7 +206,7 @@ def centre_and_spread(values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def encode_rows(table: TextTable, schema: TableSchema) -> NDArray[np.float32]:
-    """The features of every row; a category that the schema does not know is no category."""
+    """The features of every row; a category that is not in the schema gets zeros in all its columns."""
     rows = np.zeros((len(table), schema.width), dtype=np.float32)
     start = 0
     for column in schema.columns:
@@ -217,14 +217,14 @@ def encode_rows(table: TextTable, schema: TableSchema) -> NDArray[np.float32]:
 
 
 def encode_numeric(table: TextTable, column: Column, block: NDArray[np.float32]) -> None:
-    """Standardise; a missing value is the mean, which is zero, and is marked where the schema has a mark."""
+    """Standardise; a missing value becomes the mean, which is zero, and is marked if the schema has a column for it."""
     values = parse(table, column.name)
     if values is None:
         cells = table.column(column.name)
         row = next(row for row, cell in enumerate(cells) if to_number(cell, table.decimal) is None)
         raise DataError(
-            f"{table.place(row)}: column '{column.name}' has '{cells[row]:.60}', which is no number, unlike the column "
-            "that the schema was fitted on. Correct it, or leave the cell empty if the value is unknown."
+            f"{table.place(row)}: column '{column.name}' has '{cells[row]:.60}', which is not a number, unlike the "
+            "column that the schema was fitted on. Correct it, or leave the cell empty if the value is unknown."
         )
     values = finite(table, column.name, values)
     gone = np.isnan(values)
@@ -242,7 +242,7 @@ def encode_numeric(table: TextTable, column: Column, block: NDArray[np.float32])
 
 
 def encode_categorical(table: TextTable, column: Column, block: NDArray[np.float32]) -> None:
-    """One column per category, and one for missing where the schema has it."""
+    """One column per category, and one for missing values if the schema has it."""
     cells = table.column(column.name)
     places = {category: place for place, category in enumerate(column.categories)}
     lost = len(column.categories) if column.missing else -1
@@ -258,7 +258,7 @@ def encode_labels(table: TextTable, name: str, purpose: str, schema: TableSchema
     labels = class_numbers(cells, schema.class_names)
     if len(bad := np.flatnonzero(labels < 0)):
         raise DataError(
-            f"{table.place(int(bad[0]))}: the {purpose} (column '{name}') is '{cells[bad[0]]:.60}', which is no class; "
-            f"allowed: {name_some(schema.class_names)}."
+            f"{table.place(int(bad[0]))}: the {purpose} (column '{name}') is '{cells[bad[0]]:.60}', which is not a "
+            f"class; allowed: {name_some(schema.class_names)}."
         )
     return labels

@@ -1,4 +1,4 @@
-"""What a data source is: a part with a `load` that gives a Dataset."""
+"""What a data source is: a part whose `load` returns a Dataset."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Source(Part):
     """Base of every data source."""
 
     imbalance: float = option(
-        1.0, "Thin the training classes out by equal ratios until the last is so many times rarer.", at_least=1
+        1.0, "Thin the training classes out by equal ratios; the last becomes this many times rarer.", at_least=1
     )
-    train: int | None = option(None, "Keep only so many training samples, in the same shares of classes.", at_least=1)
-    test: int | None = option(None, "Keep only so many test samples, in the same shares of classes.", at_least=1)
+    train: int | None = option(None, "Keep only this many training samples, in the same shares of classes.", at_least=1)
+    test: int | None = option(None, "Keep only this many test samples, in the same shares of classes.", at_least=1)
 
     @abstractmethod
     def load(self) -> Dataset:
         """Read the data; every problem is a DataError that names file and row."""
 
     def missing(self) -> list[str]:
-        """One line per published file that is not on this machine; reads no data, so that `doctor` is quick."""
+        """One line per published file that is not on this machine; no data is read, so that `doctor` is quick."""
         return []

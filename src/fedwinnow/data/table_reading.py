@@ -1,4 +1,4 @@
-"""A table as it was read: columns of texts, and the line of every row for error messages."""
+"""Reading tables: columns of texts, and the line of every row for error messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TextTable:
     columns: dict[str, list[str]]
     lines: Sequence[int] = ()  # the line of each row, where the file has lines
     decimal: str = "."
-    unreadable: dict[str, str] = field(default_factory=dict)  # columns of a type that no cell can show, with the type
+    unreadable: dict[str, str] = field(default_factory=dict)  # columns that cannot become texts, with their type
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -87,7 +87,7 @@ class TextTable:
             if text in seen:
                 raise DataError(
                     f"{self.place(row)}: the id '{text}' (column '{name}') was given before, in row "
-                    f"{seen[text] + 1}. Every sample needs an id of its own."
+                    f"{seen[text] + 1}. Give every sample a different id."
                 )
             seen[text] = row
         return ids
@@ -128,7 +128,7 @@ def checked_rows(path: Path, text: str, delimiter: str) -> tuple[list[list[str]]
 
 
 def decode(path: Path, content: bytes) -> str:
-    """UTF-8 with or without the mark that Windows programs write first."""
+    """UTF-8 text, with or without the byte order mark that Windows programs write first."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -136,19 +136,19 @@ def decode(path: Path, content: bytes) -> str:
         raise DataError(f"{path}, line {line}: not UTF-8 text. Save the file again as UTF-8 CSV.") from None
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
-        raise DataError(f"{path}, line {line}: a zero byte, so this is no text file. Save it again as UTF-8 CSV.")
+        raise DataError(f"{path}, line {line}: a zero byte, so this is not a text file. Save it again as UTF-8 CSV.")
     return text
 
 
 def sniff(text: str) -> str:
-    """The separator that the first line uses most; the comma where none is used."""
+    """The separator that the first line uses most; the comma if it uses none."""
     first = next((line for line in io.StringIO(text) if line.strip()), "")
     outside = "".join(first.split('"')[::2])
     return max(",;\t", key=outside.count)
 
 
 def shown(delimiter: str) -> str:
-    """A separator as a person can read it."""
+    """A separator for an error message."""
     return "tab" if delimiter == "\t" else delimiter
 
 
@@ -167,7 +167,7 @@ def read_rows(path: Path, text: str, delimiter: str) -> tuple[list[list[str]], l
 
 
 def check_header(path: Path, header: list[str]) -> None:
-    """Every column has a name of its own."""
+    """Refuse a column without a name, and two columns with the same name."""
     for place, name in enumerate(header, start=1):
         if not name:
             raise DataError(
@@ -180,7 +180,7 @@ def check_header(path: Path, header: list[str]) -> None:
 
 
 def as_texts(values: Iterable[Any]) -> list[str]:
-    """Typed values of one column as the cells of a CSV file would show them; None is a missing cell."""
+    """Typed values of one column as the cells of a CSV file; None is a missing cell."""
     return [cell_text(value) for value in values]
 
 

@@ -1,4 +1,4 @@
-"""Texts as token ids without a vocabulary that sites would have to agree on: a word's id is a hash of the word."""
+"""Texts as token ids: a word's id is a hash of the word, so that sites need no common vocabulary."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 WORD = re.compile(r"\w+")
-PADDING = 0  # the token id that fills a short text up
+PADDING = 0  # the token id that fills up a short text
 
 
 def token_ids(texts: Sequence[str], length: int, vocabulary: int) -> NDArray[np.int32]:
     """One row of `length` ids per text, in 1..vocabulary-1, cut or filled up with 0.
 
-    A text without a word becomes one token, so that no sample is padding alone.
+    A text without a word becomes one token, so that no sample consists of padding only.
     """
     ids = np.full((len(texts), length), PADDING, dtype=np.int32)
     known: dict[str, int] = {}

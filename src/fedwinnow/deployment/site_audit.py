@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from fedwinnow.auditing.audit import UNKNOWN
-from fedwinnow.auditing.audit_folder import FEWEST_OF_SITE, KEEP, REVIEW, TOO_FEW, SiteVerdict, write_site
+from fedwinnow.auditing.audit_folder import FEWEST_OF_SITE, KEEP, REVIEW, TOO_FEW, Previews, SiteVerdict, write_site
 from fedwinnow.auditing.audit_report import write_report
-from fedwinnow.auditing.previews import Previews
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.federation.host import Answer
 from fedwinnow.randomness import Floats, Integers

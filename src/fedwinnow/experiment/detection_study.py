@@ -45,15 +45,10 @@ def study_detection(folder: str | Path, fitting: Fitting | None = None) -> list[
     if result.scene.true is None:
         raise DataError(f"{result.folder}: the true labels are unknown, so it is not known which clients are noisy.")
     if fitting.normalise is None:
-        fitting = replace(fitting, normalise=normalised_by(result))
+        options = RunFolder(result.folder).settings()["method"]
+        fitting = replace(fitting, normalise=bool(options.get("normalise", True)))
     noisy = set(noisy_ones(result.scene.realised))
     return [{"round": row["round"], **score(row, noisy, fitting)} for row in rounds]
-
-
-def normalised_by(result: Result) -> bool:
-    """Whether the run's method mapped the indicators to 0..1; true for a method without that option."""
-    config = RunFolder(result.folder).settings()
-    return bool(config["method"].get("normalise", True))
 
 
 def score(row: dict[str, Any], noisy: set[int], fitting: Fitting) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from fedwinnow.version import __version__
 
 FORMAT = 1
 FILE = "identity.json"
-ANEW = "Add --redo (in Python redo=True) to start anew, or choose another folder."
+START_AGAIN = "Add --redo (in Python redo=True) to start again, or choose another folder."
 
 Identity = dict[str, Any]
 
@@ -127,7 +127,7 @@ def admit(folder: RunFolder, config: dict[str, Any], now: Identity, rounds: int,
     if redo == "all" or (redo == "stale" and reason is not None):
         folder.clear()
     elif reason is not None:
-        raise StaleError(f"--out {folder.path}: {reason}. {ANEW}")
+        raise StaleError(f"--out {folder.path}: {reason}. {START_AGAIN}")
 
 
 def refuse_changed(folder: RunFolder, now: Identity) -> None:

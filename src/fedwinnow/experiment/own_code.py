@@ -26,8 +26,7 @@ import torch
 from fedwinnow import catalogue
 from fedwinnow.data.content_hash import add_array, hash_of_file
 from fedwinnow.errors import UsageError
-from fedwinnow.models.make_model import in_turn
-from fedwinnow.models.own_model import is_own
+from fedwinnow.models.make_model import in_turn, is_own
 from fedwinnow.options import Part
 from fedwinnow.package_hash import as_written
 

@@ -138,12 +138,6 @@ def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
     return fresh
 
 
-def few_everywhere(stage: Stage) -> str:
-    """The end of an error message if --least-count is the reason, otherwise nothing."""
-    least = stage.experiment.least_count
-    return f" and as many of them as --least-count {least} asks for" if stage.absent else ""
-
-
 def warn_of_absent(stage: Stage) -> None:
     """Warn of sites with too few samples to take part; over a network the coordinator has done that already."""
     if stage.absent and stage.simulated:
@@ -218,7 +212,8 @@ class Player:
                 watcher.started(self.stage, self.done, self.stage.experiment.rounds)
                 told.append(watcher)
             if not self.server.available and self.done < self.stage.experiment.rounds:
-                raise RunError(f"no client has a sample to train on{few_everywhere(self.stage)}.")
+                few = f" and as many of them as --least-count {self.stage.experiment.least_count} asks for"
+                raise RunError(f"no client has a sample to train on{few if self.stage.absent else ''}.")
             warn_of_absent(self.stage)
             while self.done < self.stage.experiment.rounds:
                 with memory_in_words():  # the evaluation needs some too
@@ -253,7 +248,7 @@ class Player:
         if facts["set_aside"] != self.stage.aside.facts:
             raise DataError(
                 f"{self.folder.path}: this run set aside {facts['set_aside']}, now it would be "
-                f"{self.stage.aside.facts}. Restore the data of --public, or start anew."
+                f"{self.stage.aside.facts}. Restore the data of --public, or start again with --redo."
             )
         self.costs |= facts["costs"]
         self.federation.memory.versions = {int(client): name for client, name in facts["memory"].items()}

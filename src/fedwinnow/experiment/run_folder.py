@@ -35,8 +35,7 @@ from fedwinnow.files import (
     text_of,
     write_text,
 )
-from fedwinnow.mathematics.flat_model import FlatModel
-from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.payload import FlatModel, Payload
 from fedwinnow.setting import settings_in
 
 # A finished or broken run may be continued with more rounds, and its scene may lie elsewhere: its hash is compared.

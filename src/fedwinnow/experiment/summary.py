@@ -154,12 +154,7 @@ def plain(value: Any) -> Any:
         return ", ".join(str(plain(one)) for one in value)
     if isinstance(value, functools.partial):
         return f"partial of {plain(value.func)}"
-    return getattr(value, "__name__", None) or without_address(value)
-
-
-def without_address(value: Any) -> str:
-    """An object as a text; its type if the text would contain a memory address."""
-    text = str(value)
+    text = str(getattr(value, "__name__", None) or value)
     return type(value).__name__ if ADDRESS.search(text) else text
 
 

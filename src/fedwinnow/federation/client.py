@@ -14,9 +14,8 @@ from torch import Tensor
 from fedwinnow.all_settings import Training, Views
 from fedwinnow.data.dataset import Features, InputStep
 from fedwinnow.federation.ledger import TooFew
-from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Optimizer
-from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.payload import FlatModel, Payload
 from fedwinnow.mathematics.views import random_view
 from fedwinnow.models.features import logits_and_features
 from fedwinnow.old_names import warn_of_old_name

@@ -27,9 +27,8 @@ from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, Verdict, verdict_of
 from fedwinnow.federation.server_samples import NOBODY
 from fedwinnow.federation.traces import frames_of_method
-from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.optimizers import Optimizer
-from fedwinnow.mathematics.payload import Payload, check_state
+from fedwinnow.mathematics.payload import FlatModel, Payload, check_state
 from fedwinnow.models.make_model import ModelSpec, make_model
 from fedwinnow.models.model import Shape
 from fedwinnow.options import Part

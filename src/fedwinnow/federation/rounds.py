@@ -7,17 +7,18 @@ import math
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import torch
 
 from fedwinnow.all_settings import Faults
-from fedwinnow.errors import FedwinnowError, RunError, memory_shortage
-from fedwinnow.federation import steady_model
+from fedwinnow.errors import FedwinnowError, RunError, UsageError, memory_shortage
 from fedwinnow.federation.backend import Backend
 from fedwinnow.federation.host import Answer, Task
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Exchange, Method, Replies
-from fedwinnow.federation.server import Server
+from fedwinnow.federation.server import SINCE, STEADY, Server
 from fedwinnow.federation.traces import frames_of_method
 from fedwinnow.mathematics.payload import Payload, Received, check_state, problem_with, size_in_bytes
 from fedwinnow.metrics.task import Figure, training_stability
@@ -89,7 +90,7 @@ class Federation:
         self.method.start(self.server)
         self.check_memory()
         if self.method.steady:
-            steady_model.start(self.server)
+            start_average(self.server)
 
     def play_round(self, number: int) -> Tally:
         """Play one round: updates the server's weights and state and the clients' memories."""
@@ -97,7 +98,7 @@ class Federation:
         self.server.begin(number)
         tally, steady = Tally(), self.method.steady
         if steady:
-            steady_model.go_on(self.server)
+            resume_from_global(self.server)
         try:
             self.ask_and_merge(tally)
         except AllAbsent:
@@ -115,7 +116,7 @@ class Federation:
             ) from None
         self.check_memory()
         if steady:
-            steady_model.follow(self.server, steady)
+            move_average(self.server, steady)
         self.server.end()
         tally.participants.sort()
         tally.seconds = time.perf_counter() - began
@@ -241,13 +242,11 @@ class Federation:
     @property
     def answering(self) -> Server:
         """The server with the weights that are tested and that judge: with `steady`, the average."""
-        return steady_model.answering(self.server, self.method.steady) if self.method.steady else self.server
+        return answering_server(self.server, self.method.steady)
 
     def models(self) -> Sequence[Payload]:
         """The models that are tested."""
-        if not self.method.steady:
-            return self.method.models(self.server)
-        return steady_model.answering_models(self.method, self.server)
+        return answering_models(self.method, self.server)
 
     def to_judge(self, client: int) -> Payload:
         """What a client receives when it judges or scores its samples."""
@@ -279,3 +278,61 @@ def problem_with_model(reply: Payload, weights: Payload) -> str | None:
         if key in reply and reply[key].dtype != value.dtype:
             return f"'{key}' in its reply is {reply[key].dtype}, not {value.dtype}"
     return None
+
+
+# --- `steady`: an average of the global models answers ---------------------------------------------------------------
+#
+# Training goes on from the global model. The average is tested, judges labels and is what the run keeps as its model
+# after the last round; the global model is then kept beside it, in case the run goes on.
+
+LAST = "last."  # the global model of a run that has ended, in the server's memory
+
+
+def start_average(server: Server) -> None:
+    """Before the first round: the average is the initial model."""
+    server.state |= {STEADY + key: value.clone() for key, value in server.weights.items()}
+
+
+def resume_from_global(server: Server) -> None:
+    """Before a round: a run that had ended continues from its global model."""
+    server.weights |= {key: server.state.pop(LAST + key) for key in server.weights if LAST + key in server.state}
+
+
+def move_average(server: Server, steady: float) -> None:
+    """After a round: update the average, which is at first the plain mean of the global models so far."""
+    since = int(server.state[SINCE]) if SINCE in server.state else 0
+    kept = min(steady, 1 - 1 / (server.round - since))
+    for key, value in server.weights.items():
+        before = server.state.get(STEADY + key, value)  # a method may add a model in a later round
+        averaged = torch.lerp(value, before, kept) if value.is_floating_point() else value
+        server.state[STEADY + key] = averaged.clone()
+    if server.round == server.rounds:  # save what was tested
+        server.state |= {LAST + key: value for key, value in server.weights.items()}
+        server.weights = {key: server.state[STEADY + key].clone() for key in server.weights}
+
+
+def answering_server(server: Server, steady: float) -> Server:
+    """The server for testing and judging: with the average in place of the global model."""
+    if steady == 0:
+        return server
+    return replace(server, weights={key: server.state[STEADY + key] for key in server.weights})
+
+
+def answering_models(method: Method, server: Server) -> Sequence[Payload]:
+    """The models that are tested; an error if a method with `steady` keeps one outside `server.weights`."""
+    found = method.models(answering_server(server, method.steady))
+    if method.steady and type(method).models is not Method.models:
+        nothing = {key: torch.full_like(value, torch.nan) for key, value in floating_tensors(server.weights).items()}
+        without = method.models(replace(server, weights=server.weights | nothing))
+        if any(not value.isnan().all() for model in without for value in floating_tensors(model).values()):
+            raise UsageError(
+                f"{method.name}: steady={method.steady:g} was given, but this method answers with a model that is not "
+                f"in server.weights, and only these are averaged; allowed: 0. Keep every model that answers in "
+                f"server.weights, under its own prefix."
+            )
+    return found
+
+
+def floating_tensors(payload: Payload) -> Payload:
+    """The floating-point tensors, that is all but counters."""
+    return {key: value for key, value in payload.items() if value.is_floating_point()}

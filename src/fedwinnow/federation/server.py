@@ -13,8 +13,7 @@ import torch
 
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.server_samples import ServerSamples
-from fedwinnow.mathematics.flat_model import FlatModel
-from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.payload import FlatModel, Payload
 from fedwinnow.randomness import stream_key, uniforms
 
 STEADY = "steady."  # the average that answers, in the server's memory

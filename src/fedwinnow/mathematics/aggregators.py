@@ -1,11 +1,12 @@
-"""How models become one: a weighted mean that streams, and the rules that any method may be asked to use instead."""
+"""How the models of a round become one: a weighted mean that streams, and the other rules that a user can choose."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from statistics import median
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -14,23 +15,15 @@ from fedwinnow.errors import RunError
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.options import Part, option
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-
-    from fedwinnow.mathematics.payload import Payload
-
-
 # Models, their weights and the model that the clients started from -> one model.
 Combine = Callable[[Sequence[Tensor], Sequence[float], Tensor], Tensor]
 PIECE = 2**18  # parameters that are sorted at once: few enough to need little memory beside the models
 
 
 class WeightedMean:
-    """A running weighted mean of payloads: integer tensors take the largest value.
+    """A running weighted mean of payloads; of integer tensors it keeps the largest value.
 
-    Written as mean + (value - mean) * share, so that equal payloads give exactly that payload back. It never holds
+    It computes mean + (value - mean) * share, so that equal payloads give exactly that payload back. It never holds
     more than two models at once.
     """
 
@@ -40,7 +33,7 @@ class WeightedMean:
         self.mean: Payload = {}
 
     def add(self, payload: Payload, weight: float) -> None:
-        """Take one payload in; a weight of 0 leaves the mean as it is."""
+        """Add one payload; a weight of 0 leaves the mean as it is."""
         check_weight(weight)
         if weight == 0:
             return
@@ -58,14 +51,14 @@ class WeightedMean:
         return mean.add_(value - mean, alpha=share)
 
     def result(self) -> Payload:
-        """The mean; an error when nothing with a positive weight came in."""
+        """The mean; an error when no payload had a positive weight."""
         if self.total == 0:
             raise RunError("no client with a positive weight took part, so there is nothing to average.")
         return self.mean
 
 
 class HeldModels:
-    """All models of a round, for rules that must see them together; integer tensors take the largest value.
+    """All models of a round, for rules that need them together; of integer tensors it keeps the largest value.
 
     Where clients send several models, each is merged by itself.
     """
@@ -77,27 +70,27 @@ class HeldModels:
         self.weights: list[float] = []
 
     def add(self, payload: Payload, weight: float) -> None:
-        """Take one payload in; a weight of 0 leaves it out."""
+        """Add one payload; a weight of 0 leaves it out."""
         check_weight(weight)
         if weight > 0:
             self.models.append({key: payload[key] for key in self.before})
             self.weights.append(weight)
 
     def result(self) -> Payload:
-        """The merged models; an error when nothing with a positive weight came in."""
+        """The merged models; an error when no payload had a positive weight."""
         if not self.models:
             raise RunError("no client with a positive weight took part, so there is nothing to aggregate.")
         return {key: self.merged([model[key] for model in self.models], self.before[key]) for key in self.models[0]}
 
     def merged(self, tensors: list[Tensor], before: Tensor) -> Tensor:
-        """One tensor of these."""
+        """The merged tensor."""
         if before.is_floating_point():
             return self.combine(tensors, self.weights, before)
         return torch.stack(tensors).amax(0)
 
 
 def check_weight(weight: float) -> None:
-    """No model can count less than nothing."""
+    """Refuse a negative weight."""
     if weight < 0:
         raise RunError(f"an aggregation weight of {weight:g} was given; allowed: 0 or more.")
 
@@ -111,7 +104,7 @@ def weighted_mean(models: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 
 
 def middle_mean(models: Sequence[Tensor], trimmed: int) -> Tensor:
-    """The mean of every entry without so many of its smallest and its largest values."""
+    """The mean of every entry, without the `trimmed` smallest and the `trimmed` largest values."""
     merged = torch.empty_like(models[0])
     for start in range(0, len(merged), PIECE):
         piece = torch.stack([model[start : start + PIECE] for model in models]).sort(0).values
@@ -135,7 +128,7 @@ def length(vector: Tensor) -> float:
 
 
 class Collector(Protocol):
-    """Takes models in, one by one, and gives one model back."""
+    """Takes the models of a round one by one and returns the merged one."""
 
     def add(self, payload: Payload, weight: float) -> None:
         """One client's model; a weight of 0 leaves it out."""
@@ -146,20 +139,19 @@ class Collector(Protocol):
 
 @dataclass(frozen=True)
 class Aggregator(Part):
-    """Base of every rule."""
+    """Base of every aggregation rule."""
 
     def chooses(self) -> str:
-        """When the merged model is that of one site as it came, although others took part; empty: never."""
+        """When the merged model is one site's model unchanged, although others took part; empty text: never."""
         return ""
 
     def collect(self, before: Payload, trainable: int) -> Collector:
-        """Begin a merge; `before` is what the clients started from, `trainable` how much of a model is trained."""
-
+        """Begin a merge; `before` is what the clients started from, `trainable` the number of trained parameters."""
         return HeldModels(lambda models, weights, start: self.combine(models, weights, start, trainable), before)
 
     @abstractmethod
     def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
-        """One model of these; there is at least one, and every weight is above 0."""
+        """Merge the models into one; there is at least one model, and every weight is above 0."""
 
 
 @dataclass(frozen=True)
@@ -170,23 +162,20 @@ class Mean(Aggregator):
     citation: ClassVar[str] = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017"
 
     def collect(self, before: Payload, trainable: int) -> Collector:
-
         return WeightedMean(before)
 
     def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
-
         return weighted_mean(models, weights)
 
 
 @dataclass(frozen=True)
 class Median(Aggregator):
-    """The median of every parameter by itself; of an even number the mean of the two in the middle."""
+    """The median of every parameter; of an even number of models the mean of the two in the middle."""
 
     name: ClassVar[str] = "median"
     citation: ClassVar[str] = "Yin et al., Byzantine-Robust Distributed Learning, ICML 2018"
 
     def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
-
         return middle_mean(models, (len(models) - 1) // 2)
 
 
@@ -205,7 +194,6 @@ class TrimmedMean(Aggregator):
     )
 
     def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
-
         return middle_mean(models, min(rounded_down(self.share, len(models)), (len(models) - 1) // 2))
 
 
@@ -224,7 +212,7 @@ class Krum(Aggregator):
     )
 
     def assumed(self, count: int) -> int:
-        """f: how many of so many models are taken to be bad; the proof needs 2f + 2 < n."""
+        """f: how many of `count` models are taken to be bad; the proof needs 2f + 2 < n."""
         return max(0, min(rounded_down(self.faulty, count), (count - 3) // 2))
 
     def kept(self, count: int) -> int:
@@ -235,13 +223,12 @@ class Krum(Aggregator):
         return "always: the model that is chosen becomes the global one"
 
     def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
-
         count = len(models)
-        if count < 3:  # of two nobody can say which one is the odd one
+        if count < 3:  # of two models neither can be called the outlier
             return weighted_mean(models, weights)
         ordered = squared_distances([model[:trainable] for model in models]).sort(1).values
         scores = ordered[:, 1 : count - self.assumed(count) - 1].sum(1)  # the n - f - 2 nearest; the first is itself
-        # Of equally good ones (each other's nearest, among three) the one that is nearer to all the rest.
+        # Among equal scores (of three models, two are each other's nearest) the one nearer to all the others wins.
         ranked = sorted(zip(scores.tolist(), ordered.sum(1).tolist(), range(count), strict=True))
         best = sorted(place for *_, place in ranked[: self.kept(count)])
         return weighted_mean([models[place] for place in best], [1.0] * len(best))
@@ -276,7 +263,6 @@ class GeometricMedian(Aggregator):
     )
 
     def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
-
         point = weighted_mean(models, weights)
         for _ in range(self.steps):
             distances = [max(length((model - point)[:trainable]), self.smoothing) for model in models]
@@ -289,7 +275,7 @@ class GeometricMedian(Aggregator):
 
 @dataclass(frozen=True)
 class NormClipping(Aggregator):
-    """The weighted mean of updates of which none is longer than a limit."""
+    """The weighted mean of the updates, each shortened to a limit."""
 
     name: ClassVar[str] = "norm_clipping"
     citation: ClassVar[str] = "Sun et al., Can You Really Backdoor Federated Learning?, 2019"
@@ -298,8 +284,6 @@ class NormClipping(Aggregator):
     )
 
     def combine(self, models: Sequence[Tensor], weights: Sequence[float], before: Tensor, trainable: int) -> Tensor:
-        from statistics import median
-
         lengths = [length((model - before)[:trainable]) for model in models]
         limit = median(lengths) if self.limit is None else self.limit
         clipped = [
@@ -310,5 +294,5 @@ class NormClipping(Aggregator):
 
 
 def rounded_down(share: float, count: int) -> int:
-    """A share of so many; 0.2 of 5 is 1, whatever floating point makes of it."""
+    """A share of a count; the small addition makes 0.2 of 5 exactly 1 in spite of rounding."""
     return int(share * count + 1e-9)

@@ -13,9 +13,8 @@ def divergence(teacher: Tensor, student: Tensor, temperature: float = 1.0) -> Te
 
 
 def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
-    """The mean over the rows of the divergence of two rows of probabilities: their mean distance to the middle."""
+    """The mean over the rows of the Jensen-Shannon divergence of two rows of probabilities."""
     middle = ((first + second) / 2).log()
-    both = functional.kl_div(middle, first, reduction="batchmean") + functional.kl_div(
-        middle, second, reduction="batchmean"
-    )
-    return both / 2
+    to_first = functional.kl_div(middle, first, reduction="batchmean")
+    to_second = functional.kl_div(middle, second, reduction="batchmean")
+    return (to_first + to_second) / 2

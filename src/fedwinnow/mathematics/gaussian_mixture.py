@@ -1,8 +1,8 @@
 """A mixture of two Gaussians on points of several dimensions, fitted from many random starts in one call.
 
 The usual start is that of scikit-learn: two points by k-means++ (the better of two candidates), two-means from there,
-then EM. What EM finds follows from the split that it starts from, and few of those differ: ten thousand fits of twenty
-points take a fraction of a second. Everything is computed in float64.
+then EM. EM depends only on the split it starts from, so each different split is climbed once, and there are few: ten
+thousand fits of twenty points take a fraction of a second. Everything is computed in float64.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Covariance = Literal["full", "diagonal"]
 Measure = Literal["norm", "sum"]
 Start = Literal["two_means", "points"]
 LLOYD_STEPS = 300
-BLOCK = 20_000_000  # numbers that are worked on at once
-RELATIVE_FLOOR = 1e-10  # of the data's own variance, so that rounding cannot break a covariance of large numbers
+BLOCK = 20_000_000  # numbers in memory at once
+RELATIVE_FLOOR = 1e-10  # times the variance of the data, so that rounding cannot break a covariance of large numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Mixtures:
     likelihood: Tensor  # fits: the mean log-likelihood of a point
 
     def larger(self, measure: Measure = "norm") -> Tensor:
-        """Per fit, the points of the component whose mean is larger; nobody where one component claims all points."""
+        """Per fit, the points of the component with the larger mean; no points if one component claims them all."""
         size = self.means.norm(dim=-1) if measure == "norm" else self.means.sum(-1)
         chosen = torch.where((size[:, 1] > size[:, 0]).unsqueeze(1), self.second, ~self.second)
         return chosen & ~chosen.all(1, keepdim=True)
@@ -52,10 +52,10 @@ def fit_mixtures(
     tolerance: float = 1e-3,
     regularisation: float = 1e-6,
 ) -> Mixtures:
-    """Fit the points (points x dimensions) so many times; fit number f is the same however many others there are.
+    """Fit the points (points x dimensions) `fits` times; fit number f does not depend on how many others there are.
 
-    EM of one fit ends when its mean log-likelihood moves by less than the tolerance. With `start="points"` it begins at
-    the two points themselves: less often at a good end, but at more different ones.
+    EM of one fit ends when its mean log-likelihood changes by less than the tolerance. With `start="points"` it begins
+    at the two points themselves: it then ends in a good fit less often, but in more different ones.
     """
     points = points.detach().cpu().double()
     floor = regularisation + RELATIVE_FLOOR * float(points.var(0, correction=0).max())
@@ -86,9 +86,9 @@ def starts(points: Tensor, fits: int, seed: int) -> Tensor:
 
 
 def two_means(points: Tensor, pairs: Tensor, moves: int = LLOYD_STEPS) -> Tensor:
-    """Which points (fits x points) belong to the second of two centres, moved from these pairs until they rest.
+    """Which points (fits x points) belong to the second of two centres, moved from these pairs until they stand still.
 
-    The first centre is the one that holds the first point, so that equal splits are written equally.
+    The first centre is the one that holds the first point, so that equal splits have equal rows.
     """
     second = nearer_second(points, points[pairs])
     for _ in range(moves):
@@ -116,13 +116,13 @@ def shares(second: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ClusterShape:
-    """The form of a component and what keeps it from vanishing."""
+    """The form of a component's covariance, and the floor that keeps it from vanishing."""
 
     covariance: Covariance
     floor: float
 
     def spread(self, points: Tensor, means: Tensor, share: Tensor) -> Tensor:
-        """The M step of the covariance, as what `log_density` needs: standard deviations, or a Cholesky factor."""
+        """The M step of the covariance, in the form that `log_density` takes: deviations, or a Cholesky factor."""
         away = points - means.unsqueeze(2)
         if self.covariance == "diagonal":
             return ((share.unsqueeze(-1) * away.square()).sum(2) + self.floor).sqrt()
@@ -131,7 +131,7 @@ class ClusterShape:
         return factor
 
     def log_density(self, points: Tensor, means: Tensor, spread: Tensor) -> Tensor:
-        """Fits x 2 x points."""
+        """The log density of every point under both components: fits x 2 x points."""
         away = points - means.unsqueeze(2)
         if self.covariance == "diagonal":
             squares = (away / spread.unsqueeze(2)).square().sum(-1)
@@ -145,7 +145,7 @@ class ClusterShape:
 def climb(
     points: Tensor, second: Tensor, shape: ClusterShape, steps: int, tolerance: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """EM from hard splits; a fit that has come to rest is left alone while the others go on."""
+    """EM from hard splits; a fit that has converged stays as it is while the others go on."""
     means, spread, weights = maximised(points, shares(second), shape)
     running = torch.arange(len(second))
     before = torch.full((len(second),), -math.inf, dtype=torch.float64)
@@ -170,7 +170,7 @@ def expected(
 
 
 def maximised(points: Tensor, share: Tensor, shape: ClusterShape) -> tuple[Tensor, Tensor, Tensor]:
-    """The M step; a component that holds nothing keeps a trace of weight, so that its logarithm exists."""
+    """The M step; an empty component keeps a tiny weight, so that its logarithm exists."""
     held = share.sum(-1) + 10 * torch.finfo(torch.float64).eps
     part = share / held.unsqueeze(-1)
     means = part @ points

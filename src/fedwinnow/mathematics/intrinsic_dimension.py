@@ -8,7 +8,7 @@ from torch import Tensor
 from fedwinnow.mathematics.two_gaussians import exact
 
 EPSILON = 1e-6
-BLOCK = 1024  # so many rows of the distance matrix are held at once
+BLOCK = 1024  # rows of the distance matrix in memory at once
 
 
 def local_intrinsic_dimensionality(points: Tensor, neighbours: int = 20) -> Tensor:

@@ -13,21 +13,22 @@ from fedwinnow.mathematics.scaling import zero_to_one
 Detect = Literal["single", "vote", "careful"]
 VOTES = 9
 STARTS = 200
-COMPARABLE = 1e-3  # a smaller variance would let a component of one client win by shrinking to nothing
+COMPARABLE = 1e-3  # with a smaller variance, a component that shrinks around one client would be the likeliest
 SMALLEST_RANGE = 1e-12  # a column that varies less is constant
 
 
 def prepared(table: Tensor, present: Tensor, normalise: bool) -> Tensor:
-    """The points that are to be split, from what the clients sent."""
+    """The points to split, from what the clients sent."""
     whole = completed(table, present)
-    # a class in which all are alike tells nothing about them
+    # A class in which all clients have the same value does not tell them apart.
     return zero_to_one(whole, SMALLEST_RANGE, alike=0.0) if normalise else whole
 
 
 def completed(table: Tensor, present: Tensor) -> Tensor:
-    """The table (clients x classes) without holes: a client lacks a class, so it has no wrong label in it.
+    """The table (clients x classes) with its missing values filled in.
 
-    What is missing is therefore the smallest value of the class; a class that nobody has is left out.
+    A client that lacks a class has no wrong label in it, so it gets the smallest value of the class. A class that no
+    client has is left out.
     """
     known = torch.where(present, table.double(), torch.inf)
     smallest = known.amin(0)
@@ -39,11 +40,11 @@ def noisy_set(
 ) -> tuple[Tensor, float]:
     """The noisy clients, and the share of the fitted mixtures that agree on them.
 
-    `single` is one mixture with full covariances, as the plain words "a Gaussian mixture" mean it; `vote` is what most
-    of nine of them find. `careful` takes the likeliest of many from two kinds of starts, so that luck hardly moves it,
-    and has diagonal covariances: a full one has more numbers than few clients can tell.
+    `single` is one mixture with full covariances; `vote` is what most of nine such mixtures find. `careful` takes the
+    likeliest of many mixtures from two kinds of starts, so that it hardly depends on the seed; it has diagonal
+    covariances, because few clients are not enough to estimate full ones.
     """
-    if not points.shape[1]:  # nobody has said anything about any class
+    if not points.shape[1]:  # no client has a value for any class
         return torch.zeros(len(points), dtype=torch.bool), 1.0
     if detect != "careful":
         fits = VOTES if detect == "vote" else 1

@@ -1,7 +1,7 @@
-"""The optimisers of the papers; made anew for every client and round, so that no momentum is carried over.
+"""The optimisers of the papers; each client starts a new one in each round, so that no momentum is carried over.
 
 A model is one vector, so a step is a handful of vector operations. They are those of torch.optim, in the same order, so
-the numbers are the same to the last bit; what is saved is the bookkeeping, which would dominate small models.
+the numbers are the same to the last bit. For a small model the bookkeeping of torch.optim would take most of the time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Optimizer(Part):
 
     @abstractmethod
     def start(self, weights: Tensor, gradient: Tensor) -> Callable[[], None]:
-        """A function that moves the weights by one step along the gradient that then is in `gradient`."""
+        """A function that makes one step: it changes the weights by the gradient that is in `gradient` when called."""
 
 
 @dataclass(frozen=True)

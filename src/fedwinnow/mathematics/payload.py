@@ -1,20 +1,21 @@
-"""A payload: the one form of everything that travels or is remembered. Flat, named tensors; no packing, no pickle."""
+"""What travels: named tensors, and models whose weights are one vector."""
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedwinnow.errors import RunError
+from fedwinnow.errors import RunError, UsageError
 
 Payload = dict[str, Tensor]
 Exposure = Literal["model", "client", "sample"]  # what the receiver can learn about: the model, the site, a sample
 
 
 class Received(Payload):
-    """A reply as a method reads it: what it lacks is the mistake of its sender, who is named."""
+    """A reply as a method reads it; the error for a missing key names the sender."""
 
     def __init__(self, content: Payload, sender: str) -> None:
         super().__init__(content)
@@ -28,20 +29,20 @@ class Received(Payload):
 
 
 def check_state(state: Payload, place: str, method: str) -> None:
-    """What a method wants to remember must be tensors, because nothing else is written to disk."""
+    """Refuse a state that holds anything but tensors, because only tensors are written to disk."""
     for key, value in state.items():
         if not isinstance(key, str):
-            raise RunError(f"method '{method}': {place} has the key {key!r}, which is no text; allowed: texts.")
+            raise RunError(f"method '{method}': {place} has the key {key!r}, which is not a text; allowed: texts.")
         if not isinstance(value, Tensor):
             kind, shown = type(value).__name__, repr(value)[:60]
             raise RunError(
-                f"method '{method}': {place}['{key}'] is no tensor but of the type {kind}: {shown}. Only tensors are "
-                f"kept between rounds: wrap it in torch.tensor(...), and read a number back with .item()."
+                f"method '{method}': {place}['{key}'] is not a tensor but of the type {kind}: {shown}. Only tensors "
+                f"are kept between rounds: wrap it in torch.tensor(...), and read a number back with .item()."
             )
 
 
 def size_in_bytes(payload: Payload) -> int:
-    """What the payload weighs on the wire, names apart."""
+    """The size of the payload as it is sent, without the names."""
     return sum(value.numel() * value.element_size() for value in payload.values())
 
 
@@ -60,7 +61,110 @@ def problem_with(payload: object, exposes: dict[str, Exposure]) -> str | None:
 
 
 def is_finite(value: Tensor) -> bool:
-    """Whether there is no NaN and no infinity; both show in the smallest and the largest, found in one pass."""
+    """Whether there is no NaN and no infinity: both show in the minimum and maximum, which take one pass."""
     if not value.is_floating_point() or not value.numel():
         return True
     return bool(torch.isfinite(torch.stack(value.detach().aminmax())).all())
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one tensor of the module lies in the vector."""
+
+    name: str
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+    channels_last: bool
+
+    def view(self, vector: Tensor) -> Tensor:
+        """The tensor as a view of the vector; convolutions keep the layout in which they are fastest."""
+        piece = vector[self.start : self.stop]
+        if not self.channels_last:
+            return piece.view(self.shape)
+        out, channels, height, width = self.shape
+        return piece.view(out, height, width, channels).permute(0, 3, 1, 2)
+
+
+class FlatModel:
+    """A module, and the vector that its parameters, buffers and gradients live in."""
+
+    def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
+        self.module = module.to(device)
+        self.device = torch.device(device)
+        parameters = list(module.named_parameters())
+        buffers = [(name, value) for name, value in module.named_buffers() if value.is_floating_point()]
+        counters = [(name, value) for name, value in module.named_buffers() if not value.is_floating_point()]
+        if odd := [name for name, value in [*parameters, *buffers] if value.dtype != torch.float32]:
+            raise UsageError(f"the model's '{odd[0]}' is not float32; convert the model with .float().")
+        self.slots = layout([*parameters, *buffers])
+        self.counter_slots = layout(counters)
+        self.trainable = sum(value.numel() for _, value in parameters)
+        self.weights = torch.empty(sum(value.numel() for _, value in [*parameters, *buffers]), device=device)
+        self.counters = torch.empty(sum(value.numel() for _, value in counters), dtype=torch.int64, device=device)
+        self.gradient = torch.zeros(self.trainable, device=device)
+        # Running statistics that stay on a site: if set, `load` uses these instead of those that were sent.
+        self.own_statistics: Tensor | None = None
+        self._bind(parameters, buffers, counters)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The logits of a batch: the module's forward pass."""
+        logits: Tensor = self.module(x)
+        return logits
+
+    def _bind(self, parameters: list[Any], buffers: list[Any], counters: list[Any]) -> None:
+        """Make every tensor of the module a view of the vectors."""
+        for slot, (_, parameter) in zip(self.slots, parameters, strict=False):
+            view = slot.view(self.weights)
+            view.copy_(parameter.data)
+            parameter.data = view
+            parameter.grad = slot.view(self.gradient)
+        for slot, (name, value) in zip(self.slots[len(parameters) :], buffers, strict=True):
+            replace_buffer(self.module, name, slot.view(self.weights), value)
+        for slot, (name, value) in zip(self.counter_slots, counters, strict=True):
+            replace_buffer(self.module, name, slot.view(self.counters), value)
+
+    def load(self, payload: Payload, prefix: str = "") -> None:
+        """Set the weights from a message."""
+        with torch.no_grad():
+            self.weights.copy_(payload[f"{prefix}weights"])
+            if self.own_statistics is not None:
+                self.statistics.copy_(self.own_statistics)
+            if len(self.counters):
+                self.counters.copy_(payload[f"{prefix}counters"])
+
+    @property
+    def statistics(self) -> Tensor:
+        """The part of the vector that is not trained: running means and variances."""
+        return self.weights[self.trainable :]
+
+    def payload(self, prefix: str = "") -> Payload:
+        """The weights as they are now, as a message."""
+        found = {f"{prefix}weights": self.weights.detach().clone()}
+        if len(self.counters):
+            found[f"{prefix}counters"] = self.counters.clone()
+        return found
+
+    def named(self, payload: Payload) -> dict[str, Tensor]:
+        """The tensors of a payload by their names in the module, for saving or for looking at single layers."""
+        found = {slot.name: slot.view(payload["weights"]) for slot in self.slots}
+        if len(self.counters):
+            found |= {slot.name: slot.view(payload["counters"]) for slot in self.counter_slots}
+        return found
+
+
+def layout(tensors: list[tuple[str, Any]]) -> list[Slot]:
+    """The slots of these tensors, one after the other in the vector."""
+    slots, start = [], 0
+    for name, value in tensors:
+        stop = start + value.numel()
+        slots.append(Slot(name, start, stop, tuple(value.shape), value.dim() == 4))
+        start = stop
+    return slots
+
+
+def replace_buffer(module: nn.Module, name: str, view: Tensor, value: Tensor) -> None:
+    """Replace a buffer of the module by a view that has its values."""
+    view.copy_(value)
+    owner, _, last = name.rpartition(".")
+    module.get_submodule(owner)._buffers[last] = view

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import FlatModel
 
 
 def distance_to(sent: Tensor, model: FlatModel, *, squared: bool = True) -> Tensor:
@@ -17,5 +17,5 @@ def distance_to(sent: Tensor, model: FlatModel, *, squared: bool = True) -> Tens
         ]
     )
     total = (now - sent[: model.trainable].to(now.device)).pow(2).sum()
-    # The root has no slope at 0; its subgradient there is 0.
+    # The square root has no gradient at 0, so 0 is used there.
     return total if squared else torch.where(total > 0, total.clamp(min=1e-24).sqrt(), total)

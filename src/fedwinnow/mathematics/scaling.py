@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-ROUNDING = 1e-9  # of the largest value: what differs by no more than that is taken to be equal
+ROUNDING = 1e-9  # times the largest value: values that differ by no more than that count as equal
 
 
 def zero_to_one(values: Tensor, smallest_range: float | None = None, alike: float = 1.0) -> Tensor:
-    """Min-max, of a table column by column; values whose range is no larger than this are all `alike`."""
+    """Min-max scaling, of a table column by column; values within `smallest_range` of each other all become `alike`."""
     if not len(values):
         return values
     if smallest_range is None:

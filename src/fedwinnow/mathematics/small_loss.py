@@ -1,4 +1,4 @@
-"""Small-loss selection: what a model fits early is taken for clean, the rest is forgotten; how much, is a schedule."""
+"""Small-loss selection: samples with small losses are taken for clean, a share of the others is forgotten."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from torch import Tensor
 
 from fedwinnow.mathematics.two_gaussians import exact, fit_two_gaussians
 
-ROUNDING = 1e-9  # a share times a count that is whole on paper may be a little less
+ROUNDING = 1e-9  # a share times a count may come out a little below the whole number that it should be
 
 
 def smallest(losses: Tensor, count: int) -> Tensor:
-    """The places of the `count` smallest losses; of equal ones the first are taken."""
+    """The positions of the `count` smallest losses; among equal losses the first are taken."""
     return losses.detach().argsort(stable=True)[:count]
 
 
 def kept_count(size: int, forgotten: float, *, up: bool = False) -> int:
-    """How many of a batch are kept when a share is forgotten: rounded down or up, but never nobody."""
+    """How many samples of a batch are kept when a share is forgotten: rounded down or up, but at least one."""
     kept = size * (1.0 - forgotten)
     return max(1, math.ceil(kept - ROUNDING) if up else int(kept + ROUNDING))
 
@@ -35,6 +35,6 @@ def forgotten_share(number: int, rate: float, ramp: int, *, exponent: float = 1.
 
 
 def estimated_rate(losses: Tensor) -> float:
-    """The share of wrong labels as a mixture of two Gaussians over the losses sees it."""
-    # In float64, because a limit may be met exactly.
+    """The share of wrong labels that a mixture of two Gaussians over the losses estimates."""
+    # In float64, because callers compare it with limits that it may equal.
     return float(exact(fit_two_gaussians(losses).p_low(losses) < 0.5).mean())

@@ -1,7 +1,7 @@
 """Strong views of images, as RandAugment draws them: three random changes of tone, sharpness or place, then a patch.
 
 Cubuk et al., RandAugment, NeurIPS 2020, with the fourteen operations and ranges that FixMatch made usual. Images are
-uint8 (n, height, width, channels) before and after; every image has luck of its own, and a whole batch is one call.
+uint8 (n, height, width, channels) before and after; each image has its own random numbers, and a batch is one call.
 Changes of tone are tables of 256 entries per image and channel, changes of place are one index per pixel.
 """
 
@@ -36,7 +36,7 @@ def strong_view(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def changed(images: Tensor, kinds: Tensor, strength: Tensor) -> Tensor:
-    """Each image changed by the operation that its number names, with a strength from 0 to 1."""
+    """Each image changed by operation number `kinds`, with a strength from 0 to 1."""
     images = images.clone()
     for group, change in ((TONES, toned), (BLENDS, blended), (MOVES, moved)):
         first = OPERATIONS.index(group[0])
@@ -52,7 +52,7 @@ def factor(strength: Tensor) -> Tensor:
 
 
 def luma(channels: Tensor) -> Tensor:
-    """The brightness of (..., channels); of anything but red, green and blue simply the mean."""
+    """The brightness of (..., channels); where there are not three channels, their mean."""
     if channels.shape[-1] == 3:
         return channels @ torch.tensor(LUMA, device=channels.device)
     return channels.mean(-1)
@@ -62,7 +62,7 @@ def luma(channels: Tensor) -> Tensor:
 
 
 def toned(images: Tensor, kinds: Tensor, strength: Tensor) -> Tensor:
-    """Every value of an image replaced by the entry of its table."""
+    """Every value of an image replaced by its entry in a table."""
     count, channels = len(images), images.shape[-1]
     place = torch.arange(count * channels, device=images.device).view(count, 1, 1, channels) * 256 + images
     histogram = torch.zeros(count * channels * 256, device=images.device)
@@ -116,7 +116,7 @@ def equalized(values: Tensor, histogram: Tensor) -> Tensor:
 
 
 def blended(images: Tensor, kinds: Tensor, strength: Tensor) -> Tensor:
-    """The image on the way to its grey version (saturation) or to its smooth version (sharpness)."""
+    """The image blended with its grey version (saturation) or with its smooth version (sharpness)."""
     exact = images.float()
     other = exact.clone()
     greyed = (kinds == BLENDS.index("saturation")).nonzero().flatten()
@@ -141,7 +141,7 @@ def smooth(exact: Tensor) -> Tensor:
 
 
 def moved(images: Tensor, kinds: Tensor, strength: Tensor) -> Tensor:
-    """Turned, sheared or shifted; every pixel is the nearest one of where it comes from, black from outside."""
+    """Images turned, sheared or shifted, with the nearest pixel; pixels from outside the image are black."""
     count, height, width, _ = images.shape
     down, right = (height - 1) / 2, (width - 1) / 2
     signed = 2 * strength - 1
@@ -149,7 +149,7 @@ def moved(images: Tensor, kinds: Tensor, strength: Tensor) -> Tensor:
     angle = ROTATION * chosen["rotate"]
     y = (torch.arange(height, device=images.device) - down).view(1, height, 1)
     x = (torch.arange(width, device=images.device) - right).view(1, 1, width)
-    # Only one of the five is not zero, so their order does not matter.
+    # Four of the five are zero, so their order does not matter.
     from_x = angle.cos() * x + (angle.sin() + SHEAR * chosen["shear_x"]) * y
     from_y = angle.cos() * y + (SHEAR * chosen["shear_y"] - angle.sin()) * x
     columns = (from_x + right + TRANSLATION * width * chosen["translate_x"]).round().long()

@@ -12,9 +12,9 @@ PADDING = 4
 
 
 def random_view(images: Tensor, views: str, generator: torch.Generator) -> Tensor:
-    """Flip and shift stored images (n, height, width, channels), and change them strongly where asked for.
+    """Views of images (n, height, width, channels): flipped, shifted, or changed strongly, as `views` names them.
 
-    The result stays uint8.
+    The result is uint8 as the images are.
     """
     if views == "none":
         return images

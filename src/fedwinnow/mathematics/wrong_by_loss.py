@@ -1,11 +1,11 @@
 """The probability that a label is wrong, from the losses of a site: the larger the loss, the likelier.
 
-Two opinions are averaged. The first knows the site: two Gaussians over its losses, and how likely the high one is.
-Taken alone it falls again far from the means where the components differ in width, says exactly 0 or 1 of most samples,
-and does not compare between sites: every site has a high component, also one without a wrong label. The second is the
-model's own probability of all other classes, 1 - exp(-loss): it means the same at every site, but says nothing about
-how large losses usually are. Where the first is sure, it decides; elsewhere, and in the order of samples, the second
-has its say.
+It is the mean of two probabilities. The first depends on the site: the probability of the high component of two
+Gaussians over the site's losses. Alone it is not enough: it falls again far from the means where the components differ
+in width, it is exactly 0 or 1 for most samples, and it cannot be compared between sites, because a site without a wrong
+label has a high component too. The second is the model's probability of all other classes, 1 - exp(-loss): it means the
+same at every site, but does not know how large losses usually are. Where the first is near 0 or 1, it decides;
+elsewhere, and in the order of the samples, the second counts too.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch import Tensor
 
 from fedwinnow.mathematics.two_gaussians import TwoGaussians, exact, fit_two_gaussians
 
-EVEN = 0.5  # up to here a label is right, above it is called wrong
+EVEN = 0.5  # a label is called wrong above this
 
 
 def wrong_by_loss(losses: Tensor) -> Tensor:
-    """One probability per loss, in float64: equal for equal losses, larger for larger ones; above 1/2 is a call."""
+    """One probability per loss, in float64: equal for equal losses, larger for larger ones; above 1/2 means wrong."""
     if losses.numel() == 0:
         return exact(losses)
     numbers = exact(losses).nan_to_num(nan=torch.inf, posinf=torch.inf)
@@ -33,11 +33,11 @@ def wrong_by_loss(losses: Tensor) -> Tensor:
 def p_high(mixture: TwoGaussians, values: Tensor) -> Tensor:
     """The posterior of the high component, made to rise with the value.
 
-    Its log-odds are a parabola that rises between the two means. Its vertex, the one place where it turns, is below the
-    low mean where the low component is the narrower one, and above the high mean otherwise: what lies beyond the vertex
-    gets the posterior that the vertex has.
+    Its log-odds are a parabola that rises between the two means. Its vertex is below the low mean where the low
+    component is the narrower one, and above the high mean otherwise: a value beyond the vertex gets the posterior of
+    the vertex.
     """
-    if bool(mixture.collapsed):
+    if mixture.collapsed:
         return torch.zeros_like(values)
     low, high = mixture.means.to(values)
     narrow, wide = mixture.variances.to(values)
@@ -50,8 +50,8 @@ def p_high(mixture: TwoGaussians, values: Tensor) -> Tensor:
 
 
 def strictly_rising(ascending: Tensor) -> Tensor:
-    """Probabilities in ascending order, of which equal ones are told apart by the last bits; none crosses 1/2."""
-    # The bits of floats that are not negative, read as whole numbers, have the order of the floats.
+    """Make ascending probabilities strictly ascending: equal ones get different last bits, and none crosses 1/2."""
+    # The bits of non-negative floats, read as whole numbers, have the same order as the floats.
     right = int((ascending <= EVEN).sum())
     bits = ascending.view(torch.int64)
     below, above = bits[:right], bits[right:]

@@ -20,8 +20,7 @@ from torch import Tensor
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.flat_model import FlatModel
-from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.payload import FlatModel, Payload
 from fedwinnow.mathematics.small_loss import estimated_rate, forgotten_share, kept_count, smallest
 from fedwinnow.methods.two_models import SECOND, TwoModels
 from fedwinnow.options import option

@@ -12,6 +12,7 @@ and FedGR: both models travel, the mixtures are fitted on the site in every loca
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -20,14 +21,13 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from fedwinnow.federation.client import Client, Step, StepWrapper
-from fedwinnow.federation.method import Verdict
+from fedwinnow.federation.method import Verdict, beta_draw
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.flat_model import FlatModel
-from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.losses import sharpened
+from fedwinnow.mathematics.payload import FlatModel, Payload
 from fedwinnow.mathematics.two_gaussians import fit_two_gaussians
 from fedwinnow.methods.two_models import TwoModels
 from fedwinnow.options import option
-from fedwinnow.steps.mixmatch import endless, mean_prediction, mixed, sharpened
 from fedwinnow.steps.regularisers import distance_to_prior, entropy, expected_classes
 from fedwinnow.steps.site_labels import History, sample_losses
 from fedwinnow.steps.stages import after_warm_up, warm_up_rounds
@@ -174,3 +174,34 @@ def one_step_each() -> StepWrapper:
         return steps.setdefault(id(model), step)
 
     return wrap
+
+
+# --- MixMatch (Berthelot et al., NeurIPS 2019): learning from samples without labels ---------------------------------
+
+
+def mean_prediction(models: list[FlatModel], views: list[Tensor]) -> Tensor:
+    """The mean probabilities of these models over these views."""
+    return torch.stack([model.module(view).softmax(1) for model in models for view in views]).mean(0)
+
+
+def mixed(inputs: Tensor, targets: Tensor, alpha: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Mix every sample with a random other one; the share, from Beta(alpha, alpha), is at least one half for itself."""
+    share = beta_draw(alpha, generator)
+    share = max(share, 1 - share)
+    partner = torch.randperm(len(inputs), generator=generator).to(inputs.device)
+    return share * inputs + (1 - share) * inputs[partner], share * targets + (1 - share) * targets[partner]
+
+
+def endless(rows: Tensor, generator: torch.Generator) -> Callable[[int], Tensor]:
+    """A function that returns the next `count` of these rows, in a new random order after the last row."""
+    waiting = rows[:0]
+
+    def following(count: int) -> Tensor:
+        nonlocal waiting
+        count = min(count, len(rows))
+        if len(waiting) < count:
+            waiting = rows[torch.randperm(len(rows), generator=generator)]
+        taken, waiting = waiting[:count], waiting[count:]
+        return taken
+
+    return following

@@ -32,8 +32,7 @@ from fedwinnow.federation.client import Client, Step, StepWrapper
 from fedwinnow.federation.method import Exchange, Method, Replies
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.aggregators import WeightedMean
-from fedwinnow.mathematics.flat_model import FlatModel
-from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.payload import FlatModel, Payload
 from fedwinnow.mathematics.scaling import zero_to_one
 from fedwinnow.options import option
 from fedwinnow.steps.contributions import loss_drops, shapley_values

@@ -27,8 +27,7 @@ from fedwinnow.errors import RunError
 from fedwinnow.federation.client import Client, Step
 from fedwinnow.federation.method import Method, Verdict
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.flat_model import FlatModel
-from fedwinnow.mathematics.payload import Payload, is_finite
+from fedwinnow.mathematics.payload import FlatModel, Payload, is_finite
 from fedwinnow.mathematics.proximal import distance_to
 from fedwinnow.mathematics.small_loss import kept_count, smallest
 from fedwinnow.mathematics.two_gaussians import exact, fit_two_gaussians

@@ -32,8 +32,7 @@ from fedwinnow.federation.client import Client, Step, StepWrapper
 from fedwinnow.federation.method import Method, Replies, Verdict
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.distillation import divergence
-from fedwinnow.mathematics.flat_model import FlatModel
-from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.payload import Exposure, FlatModel, Payload
 from fedwinnow.mathematics.two_gaussians import TwoGaussians, exact, fit_two_gaussians
 from fedwinnow.models.features import logits_and_features
 from fedwinnow.options import option

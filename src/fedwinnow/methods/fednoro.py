@@ -30,11 +30,10 @@ from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.aggregators import WeightedMean
-from fedwinnow.mathematics.flat_model import FlatModel
 from fedwinnow.mathematics.intrinsic_dimension import local_intrinsic_dimensionality
 from fedwinnow.mathematics.losses import LogitAdjustment
 from fedwinnow.mathematics.noisy_clients import noisy_set, prepared
-from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.payload import Exposure, FlatModel, Payload
 from fedwinnow.mathematics.two_gaussians import exact
 from fedwinnow.options import option
 from fedwinnow.steps.second_model import second_model

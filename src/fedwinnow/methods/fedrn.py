@@ -23,8 +23,7 @@ from torch.nn import functional
 from fedwinnow.federation.client import Client, scoring_batch
 from fedwinnow.federation.method import Method, Replies, Verdict
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.flat_model import FlatModel
-from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.payload import Exposure, FlatModel, Payload
 from fedwinnow.mathematics.scaling import zero_to_one
 from fedwinnow.mathematics.two_gaussians import exact, fit_two_gaussians
 from fedwinnow.models.features import through_head

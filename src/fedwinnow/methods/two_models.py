@@ -12,8 +12,7 @@ from torch import Tensor
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Method
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.flat_model import FlatModel
-from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.payload import Exposure, FlatModel, Payload
 from fedwinnow.options import option
 
 SECOND = "second."  # prefix of the second model's keys

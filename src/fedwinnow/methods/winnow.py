@@ -30,9 +30,9 @@ from fedwinnow.errors import UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.losses import sharpened
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.options import option
-from fedwinnow.steps.mixmatch import sharpened
 from fedwinnow.steps.site_labels import NOTHING
 from fedwinnow.steps.stages import after_warm_up, watch_replies
 

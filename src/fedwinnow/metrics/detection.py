@@ -1,4 +1,4 @@
-"""How well wrong labels, noisy clients and noise rates were found. Only a simulation, which has the truth, can say."""
+"""How well wrong labels, noisy clients and noise rates were found; only a simulation knows the truth for this."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedwinnow.randomness import Floats
 def sample_detection(p_wrong: Values, wrong: Values) -> dict[str, Figure]:
     """Wrong labels found: a sample is called wrong where `p_wrong` is above one half.
 
-    A `p_wrong` that is no number calls nothing, and there is then no order of samples to judge.
+    A `p_wrong` of NaN calls nothing, and the figures that need an order of the samples are then None.
     """
     p_wrong, wrong = np.asarray(p_wrong, np.float64), np.asarray(wrong, bool)
     called = p_wrong > 0.5
@@ -52,7 +52,7 @@ def average_precision(scores: Values, positive: Values) -> Figure:
 
 
 def client_detection(flagged: Collection[int], noisy: Collection[int]) -> dict[str, Any]:
-    """Noisy clients found; `exact` says whether the flagged ones are the noisy ones and nobody else."""
+    """Noisy clients found; `exact` says whether exactly the noisy clients are flagged."""
     flagged, noisy = set(flagged), set(noisy)
     scores = found(len(flagged & noisy), len(flagged), len(noisy))
     return {"precision": scores["precision"], "recall": scores["recall"], "exact": flagged == noisy}
@@ -103,7 +103,7 @@ def varies(values: Floats) -> bool:
 
 
 def relabelling(given: Values, after: Values, true: Values) -> dict[str, Any]:
-    """What changed labels are worth.
+    """How good a change of labels was.
 
     `correct` is the share of changed labels that are now true, `spoiled` the share that had been true before;
     `accuracy_before` and `accuracy_after` are the shares of all labels that are true.
@@ -123,8 +123,8 @@ def relabelling(given: Values, after: Values, true: Values) -> dict[str, Any]:
 def selection(selected: Sequence[Values], wrong: Sequence[Values]) -> dict[str, Any]:
     """How clean and how complete the selected samples are: one mask of each kind per client of the round.
 
-    Positive is a right label, so precision is label precision and recall is label recall; each figure is the mean over
-    the clients that have it, and `clients` holds the figures of every client.
+    A positive is a right label, so these are label precision and label recall. Each figure is the mean over the clients
+    that have it, and `clients` holds the figures of every client.
     """
     clients = []
     for chosen, bad in zip(selected, wrong, strict=True):
@@ -136,7 +136,7 @@ def selection(selected: Sequence[Values], wrong: Sequence[Values]) -> dict[str, 
 
 
 def identification_accuracy(selected: Sequence[Values], wrong: Sequence[Values]) -> list[Figure]:
-    """Per client, the share of samples that were rightly taken for clean or rightly not."""
+    """Per client, the share of samples that are selected and right, or not selected and wrong."""
     pairs = zip(selected, wrong, strict=True)
     return [share(count(np.asarray(one, bool) != np.asarray(bad, bool)), len(bad)) for one, bad in pairs]
 
@@ -144,7 +144,7 @@ def identification_accuracy(selected: Sequence[Values], wrong: Sequence[Values])
 def quality_errors(quality: Values, realised: Values) -> dict[str, Figure]:
     """Estimated data quality per client against 1 minus the realised noise rate; a NaN on either side is left out.
 
-    A negative correlation says that the ranking is backwards: good clients are held for bad ones.
+    A negative correlation means that the ranking is backwards: good clients are taken for bad ones.
     """
     errors = rate_errors(quality, 1 - np.asarray(realised, np.float64))
     return {name: errors[name] for name in ("pearson", "mse")}

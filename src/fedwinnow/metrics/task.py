@@ -1,4 +1,4 @@
-"""How well a model does its task, how far training carries clients, and what is known by heart.
+"""How well a model does its task, how far training moves the clients' models, and what a model has memorised.
 
 A figure that cannot be computed is None, never 0 and never NaN.
 """
@@ -17,22 +17,22 @@ Figure = float | None
 
 
 def number(value: float) -> Figure:
-    """The value, or None where it is no finite number."""
+    """The value, or None where it is NaN or infinity."""
     return float(value) if math.isfinite(value) else None
 
 
 def count(mask: Values) -> int:
-    """How many are true."""
+    """How many entries are true."""
     return int(np.count_nonzero(mask))
 
 
 def share(part: float, whole: float) -> Figure:
-    """One number as a share of another; a share of nothing is undefined."""
+    """One number as a share of another; None where the whole is 0."""
     return number(part / whole) if whole else None
 
 
 def mean_of(figures: Iterable[Figure]) -> Figure:
-    """The mean of those that are defined."""
+    """The mean of the figures that are not None."""
     defined = [figure for figure in figures if figure is not None]
     return number(float(np.mean(defined))) if defined else None
 
@@ -40,8 +40,8 @@ def mean_of(figures: Iterable[Figure]) -> Figure:
 def found(hits: float, called: float, positives: float, f_score: str = "f1") -> dict[str, Figure]:
     """Precision, recall and their harmonic mean from counts.
 
-    Where there was something to find and nothing was called, precision is undefined but the harmonic mean is 0, as it
-    is for somebody who called only wrongly: otherwise saying nothing would beat a bad guess in every average.
+    Where there was something to find and nothing was called, precision is None but the harmonic mean is 0, as it is
+    where every call was wrong: otherwise calling nothing would beat a bad guess in every average.
     """
     return {
         "precision": share(hits, called),
@@ -50,7 +50,7 @@ def found(hits: float, called: float, positives: float, f_score: str = "f1") -> 
     }
 
 
-CLASSES_WITHOUT_TOP5 = 10  # with so few, five guesses say nothing
+CLASSES_WITHOUT_TOP5 = 10  # with so few classes, a hit among five guesses means little
 
 
 def task_scores(predicted: Values, labels: Values, classes: int, top5: Values | None = None) -> dict[str, Any]:
@@ -104,17 +104,17 @@ def from_logits(logits: Values, labels: Values) -> dict[str, Any]:
 
 
 def among_best(logits: NDArray[Any], labels: NDArray[Any], places: int) -> NDArray[np.bool_]:
-    """Whether the label is among the best classes; of equal ones the first counts as better, as in argmax."""
+    """Whether the label is among the best classes; among equal logits the first class is the better, as in argmax."""
     own = np.take_along_axis(logits, labels[:, None], 1)
     earlier = np.arange(logits.shape[1]) < labels[:, None]
     better = (logits > own) | ((logits == own) & earlier)
-    # Nothing is above NaN, so a broken model would otherwise be right everywhere.
+    # No number is larger than NaN, so a model that gives NaN would otherwise be right everywhere.
     hit: NDArray[np.bool_] = (better.sum(1) < places) & ~np.isnan(logits).any(1)
     return hit
 
 
 def mean_loss(logits: NDArray[Any], labels: NDArray[Any]) -> float | None:
-    """Mean cross-entropy, or None where the model is broken or there is no sample."""
+    """Mean cross-entropy, or None where a logit is not finite or there is no sample."""
     if len(labels) == 0 or not np.isfinite(logits).all():
         return None
     shifted = logits - logits.max(1, keepdims=True)
@@ -125,8 +125,8 @@ def mean_loss(logits: NDArray[Any], labels: NDArray[Any]) -> float | None:
 def training_stability(local: Iterable[Values], start: Values) -> Figure:
     """The mean over the clients of a round of the squared distance from the global weights that they started from.
 
-    Weights are flat vectors of trainable parameters before aggregation; the clients' may come one at a time. One
-    client without a finite distance leaves the figure undefined.
+    Weights are flat vectors of trainable parameters before aggregation. If one distance is not finite, the figure is
+    None.
     """
     start = np.asarray(start, np.float64)
     distances = []

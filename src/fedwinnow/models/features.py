@@ -1,6 +1,6 @@
-"""Features of samples for any module: what goes into its last linear layer, seen from outside.
+"""Features of samples for any module: the input of its last linear layer, recorded by a hook.
 
-A module needs no special output for this, so a user's own module serves every method.
+A module needs no special output for this, so a user's own module works with every method.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def logits_and_features(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor
 
 
 def through_head(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, nn.Linear, torch.Tensor]:
-    """One forward pass: the scores, the last linear layer and what it was given, checked to be one row per sample."""
+    """One forward pass: the scores, the last linear layer and its input, checked to be one row per sample."""
     logits, head, features = traced(model, x)
     if features.ndim != 2 or len(features) != len(x) or logits.shape[-1] != head.out_features:
         raise UsageError(
@@ -38,7 +38,7 @@ def through_head(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, nn.Li
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Forward passes inside keep no gradient and move no running average; each layer's mode comes back after."""
+    """Forward passes inside keep no gradient and change no running average; afterwards each layer has its mode back."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -50,7 +50,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 
 def traced(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, nn.Linear, torch.Tensor]:
-    """A forward pass, the linear layer that was called last in it, and what that layer was given."""
+    """One forward pass: the scores, the linear layer that was called last, and its input."""
     calls: list[Call] = []
     thread = threading.get_ident()
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ModelSpec = str | dict[str, Any] | Model | Callable[..., Any] | None
 
 LARGEST_SMALL_IMAGE = 32  # pixels
-BUILDING = threading.Lock()  # the generator that fills new layers belongs to all threads
+BUILDING = threading.Lock()  # all threads share the generator that fills new layers
 
 
 def model_for(shape: Shape) -> str:
@@ -37,10 +37,10 @@ def model_for(shape: Shape) -> str:
 
 
 def in_turn(spec: ModelSpec | list[ModelSpec] | tuple[ModelSpec, ...]) -> list[ModelSpec]:
-    """The models that the clients have in turn: `lenet+mlp` or a list of specs; one model stays one.
+    """The models that the clients have in turn: `lenet+mlp` or a list of specs; a single spec gives a list of one.
 
-    A + separates where a model begins after it, so that the path in `lenet:weights=/a+b/w.safetensors` stays whole; one
-    that ends like the name of a model (`/b+mlp`) needs quotes, as a path with a comma does.
+    A + separates only if a model begins after it, so that the path in `lenet:weights=/a+b/w.safetensors` stays whole. A
+    path that ends like the name of a model (`/b+mlp`) needs quotes, as a path with a comma does.
     """
     if isinstance(spec, list | tuple):
         return list(spec)
@@ -58,35 +58,31 @@ def in_turn(spec: ModelSpec | list[ModelSpec] | tuple[ModelSpec, ...]) -> list[M
 
 def begins_model(piece: str) -> bool:
     """Whether a text that follows a + looks like a model: a name, perhaps with options, or the user's own file."""
-    from fedwinnow.models.own_model import is_own
-
     return re.fullmatch(r"\s*[A-Za-z_][\w-]*\s*(:.*)?", piece) is not None or is_own(piece)
 
 
 def names_file(spec: str) -> bool:
-    """Whether a text is the path of one file with a model, whose name happens to have a + in it."""
-    from fedwinnow.models.own_model import is_own
-
+    """Whether a text is the path of an existing model file; its name may contain a +."""
     return is_own(spec) and Path(spec.rpartition(".py")[0] + ".py").expanduser().is_file()
 
 
 def make_model(spec: ModelSpec, shape: Shape, seed: int = 0) -> nn.Module:
-    """A module on the CPU whose initial weights depend on the seed and on nothing else.
+    """A module on the CPU whose initial weights depend only on the seed.
 
     `spec` is `name:key=value`, a table with `kind`, `./file.py:function`, a model, a function or class (see
-    `models.own`), a torch module (copied, with the weights it has), or None for the default of the data.
+    `own_model`), a torch module (copied, with its weights), or None for the default of the data.
     """
     import torch
 
     build = builder_for(model_for(shape) if spec is None else spec)
-    # Seeding only the CPU's generator leaves those of other devices alone, and the caller gets its own state back.
+    # Only the CPU's generator is seeded, and the caller gets its own state back.
     with BUILDING, torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(stream_key(seed, "initial weights") & (2**63 - 1))
         return build(shape)
 
 
 def builder_for(spec: Any) -> Callable[[Shape], nn.Module]:
-    """What makes the module, in any of the forms that a user may give it."""
+    """The function that makes the module, for each form in which a user may give it."""
     from torch import nn
 
     from fedwinnow.models import own_model
@@ -95,7 +91,7 @@ def builder_for(spec: Any) -> Callable[[Shape], nn.Module]:
         return lambda shape: own_model.tried(copy.deepcopy(spec), type(spec).__name__, shape)
     if isinstance(spec, dict) and list(spec) == ["kind"]:
         spec = spec["kind"]  # a table may name a file too
-    if isinstance(spec, str) and own_model.is_own(spec):
+    if isinstance(spec, str) and is_own(spec):
         return lambda shape: own_model.build_own(own_model.builder_in(spec), shape)
     if isinstance(spec, str | dict | Model):
         part = make("models", spec)
@@ -108,3 +104,8 @@ def builder_for(spec: Any) -> Callable[[Shape], nn.Module]:
         f"{spec!r} was given as model; allowed: a text like name:key=value or file.py:function, a table with a kind, "
         "a function that gives a torch module, or a torch module."
     )
+
+
+def is_own(spec: str) -> bool:
+    """Whether a text names a Python file instead of a model of the catalogue."""
+    return re.fullmatch(r".+\.py(:\w*)?", spec.strip()) is not None

@@ -1,4 +1,4 @@
-"""What a model is, what it must know about the data, and the layer that several share."""
+"""What a model is, what it must know about the data, and the normalisation layer that several models use."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
-
-from torch import nn
 
 from fedwinnow.catalogue import entries
 from fedwinnow.data.dataset import Dataset, Kind
@@ -18,15 +16,14 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-
 AXES = {"images": ("height", "width", "channels"), "rows": ("columns",), "tokens": ("length",)}
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of the task, written as data sets write it: an image is (height, width, channels).
+    """The shape of the task, in the order of the data sets: an image is (height, width, channels).
 
-    A module sees the same image as floats in the order (channels, height, width), because torch computes so.
+    A module gets the same image as floats in the order (channels, height, width), which torch needs.
     """
 
     kind: Kind
@@ -49,12 +46,12 @@ class Shape:
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> Shape:
-        """A shape that travelled as JSON, which knows no tuples."""
+        """A shape from JSON, where the tuple has become a list."""
         return cls(**table | {"sample_shape": tuple(table["sample_shape"])})
 
     @property
     def numbers(self) -> int:
-        """How many numbers one sample has when it is laid out flat."""
+        """How many numbers one sample has."""
         return math.prod(self.sample_shape)
 
     @property
@@ -64,18 +61,18 @@ class Shape:
 
     @property
     def smaller_side(self) -> int:
-        """The shorter of an image's height and width: what limits how often it can be halved."""
+        """The shorter of an image's height and width; it limits how often the image can be halved."""
         return min(self.sample_shape[:2])
 
     def need_images(self, setting: str) -> None:
-        """Refuse a setting that does nothing for other samples."""
+        """Refuse a setting that has an effect on images only."""
         if self.kind != "images":
             raise UsageError(
                 f"{setting} was given, but the samples are {self.kind}; allowed: with images. Leave it out."
             )
 
     def need_numbers(self, method: str, mixes: str) -> None:
-        """Refuse a method that mixes samples where they are token ids: between two words there is no third."""
+        """Refuse a method that mixes samples if they are token ids: the mean of two ids is another word."""
         if self.kind == "tokens":
             remedy = f"{method} without it ({method}:mixup=0), or " if mixes.startswith("mixup=") else ""
             raise UsageError(
@@ -84,7 +81,7 @@ class Shape:
             )
 
     def example(self, count: int = 2) -> torch.Tensor:
-        """A batch of zeros as a module sees it: to try a module out before any data is read."""
+        """A batch of zeros in the form that a module gets, to try a module before any data is read."""
         import torch
 
         if self.kind == "tokens":
@@ -99,8 +96,8 @@ class Shape:
 class Model(Part):
     """Base of every model.
 
-    A subclass writes `kinds` and `smallest_image` as literals of its own: the catalogue reads them from the text, so
-    that an error can name the models that do fit without importing any of them.
+    A subclass writes `kinds` and `smallest_image` as literals: the catalogue reads them from the source text, so that
+    an error can name the models that fit without importing them.
     """
 
     kinds: ClassVar[tuple[str, ...]] = ()
@@ -108,7 +105,7 @@ class Model(Part):
 
     @abstractmethod
     def build(self, shape: Shape) -> nn.Module:
-        """A module with fresh weights that gives (samples, classes) for a batch of this shape."""
+        """A module with new weights whose output for a batch of this shape is (samples, classes)."""
 
     def check_fits(self, shape: Shape) -> None:
         """Refuse data that this model cannot take, and name the models that can."""
@@ -141,11 +138,13 @@ Norm = Literal["batch", "batch_statistics", "group", "none"]
 
 def normalisation(norm: Norm, channels: int) -> nn.Module:
     """The normalisation layer of this name, or one that does nothing."""
+    from torch import nn
+
     if norm == "batch":
         return nn.BatchNorm2d(channels)
     if norm == "batch_statistics":
         return nn.BatchNorm2d(channels, track_running_stats=False)
     if norm == "group":
-        # 32 groups as usual, but at least two channels in each: alone, a channel would lose its own strength.
+        # 32 groups as usual, but at least two channels in each: normalising a channel alone would lose its strength.
         return nn.GroupNorm(max(1, min(math.gcd(32, channels), channels // 2)), channels)
     return nn.Identity()

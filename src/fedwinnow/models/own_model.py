@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -25,11 +24,6 @@ from fedwinnow.models.model import Shape
 from fedwinnow.randomness import stream_key
 
 Builder = Callable[..., nn.Module]
-
-
-def is_own(spec: str) -> bool:
-    """Whether a text names a Python file instead of a model of the catalogue."""
-    return re.fullmatch(r".+\.py(:\w*)?", spec.strip()) is not None
 
 
 def builder_in(spec: str) -> Builder:
@@ -52,12 +46,12 @@ def builder_in(spec: str) -> Builder:
 
 
 def run_file(path: Path) -> ModuleType:
-    """Run a user's Python file and give what it defines."""
+    """Run a user's Python file and return it as a module."""
     if not path.is_file():
         raise UsageError(f"model '{path}' was given, but there is no such file.")
     name = f"fedwinnow_own_{stream_key(0, str(path.resolve())):x}"
     plan = importlib.util.spec_from_file_location(name, path)
-    assert plan is not None  # every .py file has a plan
+    assert plan is not None  # Python can load every .py file
     assert plan.loader is not None
     module = importlib.util.module_from_spec(plan)
     sys.modules[name] = module  # dataclasses in the file look their module up
@@ -70,7 +64,7 @@ def run_file(path: Path) -> ModuleType:
 
 
 def build_own(builder: Builder, shape: Shape) -> nn.Module:
-    """Call the function and try the module out on a batch of zeros, so that a mistake shows before the run."""
+    """Call the function and try the module on a batch of zeros, so that a mistake shows before the run."""
     name = getattr(builder, "__name__", str(builder))
     known = asdict(shape)
     given = {}
@@ -96,7 +90,7 @@ def build_own(builder: Builder, shape: Shape) -> nn.Module:
 
 
 def tried(module: nn.Module, name: str, shape: Shape, path: Path | None = None) -> nn.Module:
-    """The module, on the CPU, after it has shown that it gives one score per class for a batch of this shape."""
+    """The module, on the CPU, after a check that it gives one score per class for a batch of this shape."""
     x = shape.example()
     try:
         with undisturbed(module.cpu()):
@@ -118,14 +112,14 @@ def tried(module: nn.Module, name: str, shape: Shape, path: Path | None = None) 
 
 
 def source_of(builder: Builder) -> Path | None:
-    """The file a function comes from, where there is one."""
+    """The file that a function comes from, or None."""
     module = sys.modules.get(getattr(builder, "__module__", ""))
     origin = getattr(module, "__file__", None)
     return None if origin is None else Path(origin)
 
 
 def describe(problem: Exception, path: Path | None) -> str:
-    """What went wrong in a user's file and in which of its lines."""
+    """The error in a user's file, with its line."""
     line = problem.lineno if isinstance(problem, SyntaxError) else None
     place = problem.__traceback__
     while place is not None and path is not None:

@@ -95,7 +95,7 @@ def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.C
 
 
 class Block(nn.Module):
-    """What both kinds of residual block share: the way around, a projection where the shape changes."""
+    """Base of both residual blocks: the shortcut, which is a projection where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class Block(nn.Module):
         if stride != 1 or inputs != outputs:
             self.downsample = nn.Sequential(convolution(inputs, outputs, 1, stride), normalisation(norm, outputs))
 
-    def around(self, x: torch.Tensor) -> torch.Tensor:
+    def shortcut(self, x: torch.Tensor) -> torch.Tensor:
         """The input in the shape of the output."""
         return x if self.downsample is None else self.downsample(x)
 
@@ -124,7 +124,7 @@ class BasicBlock(Block):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(y))
-        result: torch.Tensor = self.relu(y + self.around(x))
+        result: torch.Tensor = self.relu(y + self.shortcut(x))
         return result
 
 
@@ -147,7 +147,7 @@ class Bottleneck(Block):
         y = self.relu(self.bn1(self.conv1(x)))
         y = self.relu(self.bn2(self.conv2(y)))
         y = self.bn3(self.conv3(y))
-        result: torch.Tensor = self.relu(y + self.around(x))
+        result: torch.Tensor = self.relu(y + self.shortcut(x))
         return result
 
 

@@ -16,7 +16,7 @@ from fedwinnow.options import option
 
 @dataclass(frozen=True)
 class TextModel(Model):
-    """The mean of the vectors of a text's tokens, then a linear layer; token 0 is padding and counts for nothing."""
+    """The mean of the vectors of a text's tokens, then a linear layer; token 0 is padding and is left out."""
 
     name: ClassVar[str] = "text"
     kinds: ClassVar[tuple[str, ...]] = ("tokens",)

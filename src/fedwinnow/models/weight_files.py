@@ -1,4 +1,4 @@
-"""Reading weights that a user already has into a module, without ever running code from the file."""
+"""Reading weights that a user already has into a module, without running code from the file."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import nn
 
 from fedwinnow.errors import DataError, FedwinnowWarning
 
-# What batch normalisation counts besides its parameters; a module that keeps no running averages has no place for it.
+# Buffers of batch normalisation; a module that keeps no running averages does not have them.
 COUNTED = ("running_mean", "running_var", "num_batches_tracked")
-NAMED = 3  # how many keys a message names
+NAMED = 3  # how many keys a message lists
 
 
 def load_weights(module: nn.Module, path: Path, head: str) -> None:
     """Copy the weights in the file into the module; a head for other classes keeps its initial values, with a warning.
 
-    Every other difference is a DataError: a half-loaded network trains, but not from where its user believes.
+    Every other difference is a DataError, because a network that is loaded by half would train without anyone noticing.
     """
     found, wanted = read_weights(path), module.state_dict()
     heads = [key for key in wanted if key.startswith(f"{head}.")]
@@ -43,8 +43,8 @@ def load_weights(module: nn.Module, path: Path, head: str) -> None:
 
 
 def check_weights(path: Path, found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
-    """Every weight of the module is in the file with the same shape, and nothing else is."""
-    # Files from before batch normalisation counted its batches lack that count; nothing here reads it.
+    """Refuse a file that lacks a weight, has one of another shape, or has one that the module lacks."""
+    # Old files lack the count of batches that batch normalisation keeps; nothing here reads it.
     missing = [key for key in wanted if key not in found and not key.endswith("num_batches_tracked")]
     if missing:
         raise DataError(
@@ -79,7 +79,7 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
         if kind == ".safetensors":
             return load_file(path, device="cpu")
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as problem:  # a broken file makes the readers fail in too many ways to list
+    except Exception as problem:  # the readers raise too many kinds of errors for a broken file to list them
         raise DataError(
             f"{path}: the file cannot be read as weights: it is cut short, damaged, or holds more than tensors "
             f"(objects that would run code are refused). Save it again with "
@@ -96,5 +96,5 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def first_line(problem: Exception) -> str:
-    """What an error says, without the advice below it."""
+    """The first line of an error's message."""
     return next(iter(str(problem).splitlines()), type(problem).__name__)

@@ -1,4 +1,4 @@
-"""Training the annotators of instance-dependent noise; the only file of this room that needs torch."""
+"""Training the annotators of instance-dependent noise; the only file of this folder that imports torch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SCORING_BATCH = 500
 def train_and_ask(
     ground: Ground, mine: slice, key: int, *, model: str | None, epochs: int, lr: float, batch: int
 ) -> Floats:
-    """Train an annotator on one client's true labels; its class probabilities for the client's samples."""
+    """Train an annotator on one client's true labels; return its class probabilities for the client's samples."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the number of threads changes the last bits, and with them a label now and then
+    torch.set_num_threads(1)  # the number of threads changes the last bits, and so sometimes a label
     try:
         return _train_and_ask(ground, mine, key, model, epochs, lr, batch)
     finally:

@@ -1,4 +1,4 @@
-"""Who holds what: the result of a partition, as two flat arrays instead of a list per client."""
+"""Who holds which samples: the result of a partition, as two flat arrays instead of a list per client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedwinnow.randomness import Floats, Integers, order_of
 class Holdings:
     """Client k holds the samples `rows[offsets[k]:offsets[k + 1]]`, in ascending order.
 
-    A sample may be held by several clients (the overlapping draws of two papers) or by nobody.
+    A sample may be held by several clients (as two papers draw them) or by none.
     """
 
     rows: Integers
@@ -21,7 +21,7 @@ class Holdings:
 
     @classmethod
     def from_clients(cls, client: Integers, clients: int) -> Holdings:
-        """From one client number per sample; -1 means that nobody holds it."""
+        """From one client number per sample; -1 means that no client holds it."""
         return cls.from_pairs(np.arange(len(client)), client, clients)
 
     @classmethod
@@ -30,7 +30,7 @@ class Holdings:
         if (client < 0).any():
             held = client >= 0
             rows, client = rows[held], client[held]
-        # Client and row in one number: sorting numbers is much faster than finding the order of two arrays.
+        # Client and row are packed into one number: sorting numbers is much faster than sorting by two arrays.
         bits = int(rows.max(initial=0)).bit_length()
         both = np.sort((client.astype(np.int64) << bits) | rows)
         offsets = np.concatenate([[0], np.cumsum(np.bincount(client, minlength=clients))])
@@ -64,7 +64,7 @@ class Holdings:
 
 
 def narrow(values: Integers, limit: int) -> np.ndarray[tuple[int, ...], np.dtype[np.integer]]:
-    """The same small whole numbers in two bytes where they fit: NumPy then sorts them in linear time."""
+    """The same whole numbers in two bytes if they fit, because NumPy sorts those in linear time."""
     return values.astype(np.int16) if limit <= np.iinfo(np.int16).max else values
 
 
@@ -73,7 +73,7 @@ def smallest_within(
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
     """Whether each number of [0, 1) is among the `wanted[group]` smallest of its group."""
     sizes = np.bincount(groups, minlength=len(wanted))
-    # Group and number in one: the sorted values show where each group's choice ends.
+    # Group and number are packed into one: the sorted values show the limit of each group.
     bits = 62 - len(wanted).bit_length()
     both = (groups << bits) | (luck * 2.0**bits).astype(np.int64)
     ordered = np.append(np.sort(both), np.iinfo(np.int64).max)
@@ -81,7 +81,7 @@ def smallest_within(
     limits = np.where(wanted < sizes, ordered[ends], np.arange(1, len(wanted) + 1) << bits)
     cut_inside = (wanted > 0) & (wanted < sizes)
     if (ordered[ends[cut_inside] - 1] == limits[cut_inside]).any():
-        return rank_within(groups, luck) < wanted[groups]  # two that differ in the last bits only stand at the cut
+        return rank_within(groups, luck) < wanted[groups]  # two numbers at a limit differ only in the bits cut off
     return np.asarray(both < limits[groups])
 
 

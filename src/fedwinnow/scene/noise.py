@@ -1,7 +1,7 @@
-"""What a noise is: a rule that says which labels every client was given.
+"""What a noise is: a rule for the labels that every client was given.
 
-Most noises are a *rate rule* (how wrong is each client) times a *flip rule* (what does a wrong label become). Both are
-written in one breath: `uniform:share=0.6,low=0.5,high=1,flip=pair,step=-1`.
+Most noises are a *rate rule* (how wrong is each client) with a *flip rule* (what does a wrong label become). One spec
+has the options of both: `uniform:share=0.6,low=0.5,high=1,flip=pair,step=-1`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Ground:
 
     dataset: Dataset
     holdings: Holdings
-    true: Integers  # per holding; the data's own labels where no truth is known
+    true: Integers  # per holding; the data's labels where the truth is unknown
     seed: int
 
     @property
@@ -53,10 +53,10 @@ class Ground:
 
 @dataclass(frozen=True, eq=False)
 class NoisyLabels:
-    """What a noise gives: labels per holding, the rate it aimed at per client, and what it did to each client."""
+    """The result of a noise: labels per holding, and per client the rate it aimed at and the kind of noise."""
 
     given: Integers
-    nominal: Floats  # NaN where the rule does not know
+    nominal: Floats  # NaN where the rule has no rate
     kinds: tuple[str, ...]  # per client: "clean", or how its wrong labels came about
     truth_known: bool = True
 
@@ -91,10 +91,10 @@ class RateNoise(Noise):
 
     @abstractmethod
     def rates(self, clients: int, seed: int) -> Floats:
-        """The rate of every client; each from its own stream."""
+        """The rate of every client; each is drawn from its own random stream."""
 
     def flip_rule(self) -> Flip:
-        """The flip rule that was asked for, or the one of the paper."""
+        """The flip rule that the user named, or the one of the paper."""
         made = catalogue.make("flips", self.flip or self.default_flip)
         assert isinstance(made, Flip)
         return made
@@ -130,11 +130,11 @@ class RateNoise(Noise):
                 raise UsageError(f"{self}: select={select} needs one rate for all clients; use constant:rate=...")
             groups = ground.true if select == "per_class" else np.zeros_like(client)
             share, sizes = rates[:1], np.bincount(groups)
-        # The small number keeps 0.29 x 100 at 29 although floating point says 28.999...
+        # The small number makes 0.29 x 100 give 29, although floating point gives 28.999...
         wanted = np.floor(share * sizes + 1e-9).astype(np.int64)
-        return (
-            rank_within(groups, luck) < wanted[groups] if flip.weighs_samples else smallest_within(groups, luck, wanted)
-        )
+        if flip.weighs_samples:
+            return rank_within(groups, luck) < wanted[groups]
+        return smallest_within(groups, luck, wanted)
 
     @abstractmethod
     def rule(self) -> str:
@@ -153,7 +153,7 @@ class RateNoise(Noise):
 
 @dataclass(frozen=True, eq=False)
 class Wrong:
-    """The holdings that get a wrong label, and the luck that decides which one."""
+    """The holdings that get a wrong label, and the random numbers that decide which label."""
 
     holding: Integers
     client: Integers
@@ -173,15 +173,15 @@ class Flip(Part):
         """The wrong label of each of these holdings."""
 
     def prepare(self, ground: Ground, rates: Floats) -> Ground:
-        """Anything to be worked out once before samples are chosen; the rates say which clients matter."""
+        """Called once before samples are chosen, for what takes long to compute; a client of rate 0 can be left out."""
         return ground
 
     def keys(self, ground: Ground, luck: Floats) -> Floats:
-        """The holdings with the smallest keys are chosen; evenly by default."""
+        """A number per holding: those with the smallest are chosen. By default all holdings are equally likely."""
         return luck
 
     def kinds(self, clients: int, seed: int) -> tuple[str, ...]:
-        """The name of what happens to each client."""
+        """The kind of noise of each client."""
         return (self.name,) * clients
 
     @abstractmethod
@@ -190,7 +190,7 @@ class Flip(Part):
 
 
 def make_noise(spec: str | dict[str, Any] | Part) -> Noise:
-    """A noise from its spec; options of the flip rule stand beside those of the rate rule."""
+    """A noise from its spec, which has the options of the rate rule and of the flip rule."""
     if isinstance(spec, Noise):
         return spec
     if isinstance(spec, Part):

@@ -18,7 +18,7 @@ TRIES = 50
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """What a partition may look at: the labels it splits by, and how many clients there are to be."""
+    """What a partition may use: the labels it splits by, and the number of clients."""
 
     labels: Integers  # true labels where known, else the given ones
     classes: int
@@ -45,7 +45,7 @@ class Partition(Part):
 
 @dataclass(frozen=True)
 class UnevenPartition(Partition):
-    """Base of Dirichlet partitions, whose clients differ in size, so that one may come out too small."""
+    """Base of Dirichlet partitions: their clients differ in size, so a client may be too small."""
 
     alpha: float = option(1.0, "Concentration: smaller is more uneven; inf is even.", symbol="α", above=0)
     minimum: int = option(1, "Draw again until every client has so many samples.", at_least=0)
@@ -55,10 +55,10 @@ class UnevenPartition(Partition):
 
     @abstractmethod
     def draw(self, population: Population, attempt: int) -> Holdings:
-        """One draw; another attempt gives another one."""
+        """The draw with this number."""
 
     def hint(self, population: Population) -> str:
-        """Values that reach the minimum, tried out, for the error message."""
+        """For the error message: a value of alpha that reaches the minimum with this data, found by trying."""
         for alpha in (max(self.alpha, 0.05) * factor for factor in (2, 4, 8, 16, 64)):
             if replace(self, alpha=alpha).search(population, tries=5) is not None:
                 return f"alpha={alpha:g} works with this data; fewer clients may too. "
@@ -83,7 +83,7 @@ class UnevenPartition(Partition):
         return None
 
     def give_up(self, population: Population) -> Holdings:
-        """No draw was good enough: keep the last one if that was asked for, else say what would work."""
+        """No draw reached the minimum: return the last one with empty=keep, else raise an error with a hint."""
         last = self.draw(population, TRIES - 1)
         if self.empty == "keep":
             return last
@@ -96,7 +96,7 @@ class UnevenPartition(Partition):
 
 
 def need_clients(partition: Part, population: Population) -> None:
-    """At least one client, and no more clients than samples."""
+    """Refuse fewer than one client, and more clients than samples."""
     if population.clients < 1:
         raise UsageError(f"clients={population.clients} was given; allowed: 1 or more.")
     if population.clients > len(population):
@@ -115,5 +115,5 @@ def shuffled_classes(population: Population, purpose: str) -> list[Integers]:
 
 
 def deal_evenly(count: int, parts: int) -> Integers:
-    """Which part each of `count` ordered items belongs to when cut into parts whose sizes differ by at most one."""
+    """The part of each of `count` ordered items, cut into parts whose sizes differ by at most one."""
     return (np.arange(count) * parts) // max(count, 1)

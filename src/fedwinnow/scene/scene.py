@@ -1,4 +1,4 @@
-"""The scene: who holds which sample, which labels are wrong, and how wrong each site really is. Frozen and hashed."""
+"""The scene: who holds which sample, which labels are wrong, and the share of wrong labels of each site."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow import catalogue
 from fedwinnow.all_settings import SceneSettings, SiteSettings
-from fedwinnow.data.archives import read_npz
 from fedwinnow.data.dataset import Dataset, Features
 from fedwinnow.data.labels import warn_of_look_alikes
 from fedwinnow.data.source import Source
+from fedwinnow.data.source_files import read_npz
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.files import FORMAT, Form, Maybe, check_format, demand, json_of, replacing, write_text
 from fedwinnow.options import Part
@@ -28,22 +28,19 @@ from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.noise import Ground, make_noise
 from fedwinnow.scene.partition import Partition, Population
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 @dataclass(frozen=True)
 class DataReference:
-    """Which data a scene belongs to, without holding it."""
+    """Which data a scene belongs to; the data itself is not in it."""
 
-    source: str  # the spec that loads it, or a name for arrays that live in memory only
+    source: str  # the spec that loads it; empty for arrays in memory
     name: str
     kind: str
     class_names: tuple[str, ...]
     samples: int
     fingerprint: str
     source_hash: str
-    test_share: float  # what was split off as the test part; 0 where the data brought its own
+    test_share: float  # the share that was split off as the test part; 0 where the data has its own test part
 
     @classmethod
     def of(cls, dataset: Dataset, test_share: float) -> DataReference:
@@ -62,7 +59,7 @@ class DataReference:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SceneSite:
-    """What one client may see of itself: no way leads from here to the truth."""
+    """What one client may see of its samples; the true labels cannot be reached from here."""
 
     number: int
     name: str
@@ -77,7 +74,7 @@ class SceneSite:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A frozen scene. It stands on the evaluation side of the wall: it knows the truth, the sites do not."""
+    """A frozen scene. Only the evaluation may use it, because it has the true labels; the sites do not."""
 
     data: DataReference
     seed: int
@@ -87,7 +84,7 @@ class Scene:
     holdings: Holdings
     given: Integers  # per holding
     true: Integers | None  # per holding; None where the truth is unknown
-    nominal: Floats  # per client; NaN where no rule says it
+    nominal: Floats  # per client; NaN where the noise has no rate
     kinds: tuple[str, ...]
     site_names: tuple[str, ...]
     _dataset: list[Dataset] = field(default_factory=list, repr=False)  # filled when first needed
@@ -105,11 +102,11 @@ class Scene:
     ) -> Scene:
         """Make a scene; everything in it follows from these arguments.
 
-        Without a noise the data decides: labels that may be wrong are taken as given, trusted ones as true.
+        Without a noise, the labels stay as they are: trusted labels count as true, others as given.
         """
         from fedwinnow.data.load import load, with_test_part
 
-        # Of data that a program hands over, the arrays count: it may have changed them since they were read.
+        # A program may have changed the arrays of its data set since they were read, so they are hashed again.
         loaded = dataclasses.replace(data, contents=None) if isinstance(data, Dataset) else load(data)
         dataset, rule = with_test_part(loaded, test, seed), catalogue.make("partitions", partition)
         if not isinstance(rule, Partition):
@@ -146,20 +143,20 @@ class Scene:
 
     @property
     def dataset(self) -> Dataset:
-        """The data itself; loaded when first asked for, and checked to be the data the scene was made from."""
+        """The data; it is loaded at first use, and checked to be the data that the scene was made from."""
         if not self._dataset:
             from fedwinnow.data.load import load, with_test_part
 
             if not self.data.source:
                 raise DataError(
-                    f"this scene was made from data in memory ({self.data.name}), which no file can give back. "
-                    "Hand the same data over: scene.attach(dataset)."
+                    f"this scene was made from data in memory ({self.data.name}), which cannot be loaded again. "
+                    "Give it the same data: scene.attach(dataset)."
                 )
             self.attach(with_test_part(load(self.data.source), self.data.test_share, self.seed))
         return self._dataset[0]
 
     def attach(self, dataset: Dataset) -> None:
-        """Give the scene its data, for data that no spec can load again."""
+        """Give the scene its data, for data in memory, which cannot be loaded again."""
         if dataset.fingerprint() != self.data.fingerprint:
             raise DataError(
                 f"this scene was made from other data: {self.data.name} with {self.data.samples} training samples, "
@@ -209,7 +206,7 @@ class Scene:
 
     @property
     def nominal_rate(self) -> float:
-        """What the noise rule aimed at overall: the clients' rates weighted by their sizes."""
+        """The rate that the noise aimed at overall: the clients' rates weighted by their sizes."""
         sizes = self.holdings.sizes
         return float((self.nominal * sizes).sum() / sizes.sum()) if sizes.sum() else math.nan
 
@@ -218,7 +215,7 @@ class Scene:
         chosen = self.true if labels == "true" else self.given
         if chosen is None:
             raise DataError("the true labels of this scene are unknown.")
-        flat = (self.holdings.client * self.classes + chosen)[chosen >= 0]  # below: labels that only their site knows
+        flat = (self.holdings.client * self.classes + chosen)[chosen >= 0]  # -1: a label that only its site knows
         return np.bincount(flat, minlength=self.clients * self.classes).reshape(self.clients, self.classes)
 
     def transitions(self, client: int | None = None) -> Integers:
@@ -242,19 +239,18 @@ class Scene:
     # --- files -----------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> None:
-        """Write scene.npz and scene.json into a folder."""
-
-        save_scene(self, Path(folder))
+        """Write scene.npz and scene.json into a folder; each file is whole or absent."""
+        save_description(self, Path(folder))
+        save_arrays(self, Path(folder))
 
     @classmethod
     def load(cls, folder: str | Path) -> Scene:
         """Read a scene that was saved."""
-
         return load_scene(Path(folder))
 
 
 def site_names(rule: Partition, dataset: Dataset, clients: int) -> tuple[str, ...]:
-    """The names of the sites: the data's own where it names them, else numbers."""
+    """The names of the sites: from the data if the partition is by its site column, else numbers."""
     sites = dataset.train.sites
     if rule.name == "column" and sites is not None:
         found, counts = np.unique(sites, return_counts=True)
@@ -281,7 +277,7 @@ FORM: Form = {
 
 
 def describe_scene(scene: Scene) -> dict[str, Any]:
-    """Everything about a scene that is not an array; a number that is unknown is null."""
+    """Everything about a scene but its arrays; an unknown number is null."""
     sizes = scene.holdings.sizes
     return {
         "format": FORMAT,
@@ -304,18 +300,12 @@ def describe_scene(scene: Scene) -> dict[str, Any]:
 
 
 def or_null(number: float) -> float | None:
-    """NaN is no JSON."""
+    """The number, or None for NaN, which JSON does not have."""
     return None if math.isnan(number) else float(number)
 
 
-def save_scene(scene: Scene, folder: Path) -> None:
-    """Write both files; each is whole or absent."""
-    save_description(scene, folder)
-    save_arrays(scene, folder)
-
-
 def save_description(scene: Scene, folder: Path) -> None:
-    """Write scene.json, which says nothing about single samples."""
+    """Write scene.json, which has nothing about single samples."""
     try:
         write_text(folder / "scene.json", json.dumps(describe_scene(scene), indent=1) + "\n")
     except OSError as problem:
@@ -386,7 +376,7 @@ def read_arrays(path: Path, needed: tuple[str, ...], optional: tuple[str, ...]) 
 def export_scene(scene: Scene, path: Path) -> None:
     """Write the arrays `client`, `given` and, where known, `true`, aligned with the training rows."""
     if scene.holdings.overlap():
-        raise DataError("in this scene several clients hold the same sample, so there is no one client per row.")
+        raise DataError("in this scene several clients hold the same sample, so a row can have more than one client.")
     columns = {"client": np.full(scene.data.samples, -1), "given": np.full(scene.data.samples, -1)}
     columns["client"][scene.holdings.rows] = scene.holdings.client
     columns["given"][scene.holdings.rows] = scene.given
@@ -402,7 +392,7 @@ def export_scene(scene: Scene, path: Path) -> None:
 
 
 def import_scene(dataset: Dataset, path: Path, *, seed: int, test_share: float) -> Scene:
-    """A scene made elsewhere: arrays `client` (-1: held by nobody) and `given`, aligned with the training rows."""
+    """A scene made elsewhere: arrays `client` (-1: no client) and `given`, aligned with the training rows."""
     arrays = read_arrays(path, ("client", "given"), ("true",))
     count = len(dataset.train)
     for name, values in arrays.items():

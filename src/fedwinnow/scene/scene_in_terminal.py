@@ -1,4 +1,4 @@
-"""A scene in the terminal: who holds which classes, and how wrong each client is."""
+"""A scene in the terminal: who holds which classes, and the share of wrong labels of each client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BAR = 20
 
 
 def show_scene(scene: Scene, console: Console, *, limit: int = 40) -> None:
-    """Print the scene for a person."""
+    """Print the scene as text."""
     data = scene.data
     console.print(f"[bold]{escape(data.name)}[/], {data.samples} training samples, {scene.classes} classes")
     console.print(escape(scene.definition))
@@ -61,5 +61,5 @@ def class_map(shares: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> str:
 
 
 def percent(share: float) -> str:
-    """A share for people; a dash where it is unknown."""
+    """A share in percent; a dash where it is unknown."""
     return "–" if math.isnan(share) else f"{100 * share:.1f} %"

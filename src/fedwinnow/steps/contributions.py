@@ -12,8 +12,7 @@ from torch.nn.functional import cross_entropy
 from fedwinnow.federation.client import Step
 from fedwinnow.federation.server_samples import ServerSamples
 from fedwinnow.mathematics.aggregators import WeightedMean, weighted_mean
-from fedwinnow.mathematics.flat_model import FlatModel
-from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.payload import FlatModel, Payload
 from fedwinnow.mathematics.two_gaussians import exact
 
 Worth = Literal["accuracy", "loss"]

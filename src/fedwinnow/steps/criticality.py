@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedwinnow.federation.client import Step, StepWrapper
-from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import FlatModel
 
 
 def chosen_parameters(model: FlatModel, *, weights_only: bool) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedwinnow.all_settings import Views
 from fedwinnow.federation.client import Client
-from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.payload import FlatModel
 from fedwinnow.models.features import logits_and_features
 
 

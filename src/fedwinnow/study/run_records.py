@@ -105,11 +105,11 @@ def read_record(folder: Path) -> Record:
     """The record of one run folder."""
     run = RunFolder(folder)
     config, summary = run.settings(), run.read_json("summary.json")
-    settings = {key: as_text(value) for key, value in config.items() if key != "method"}
+    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}
     identity = read_identity(folder)
     return Record(
         folder,
-        settings | {"method": str(summary["method"])},
+        texts | {"method": str(summary["method"])},
         summary,
         current=package_hash.is_current(identity),
         changed=changed_files(identity, config),
@@ -161,11 +161,6 @@ def named(record: Record, books: dict[Path, Names]) -> Record:
         if names := books[sweep].get(folder.relative_to(sweep).as_posix()):
             return replace(record, sweep=sweep, row=names["row"], column=names["scene"])
     return record
-
-
-def as_text(value: Any) -> str:
-    """A setting as it is written on the command line."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def is_number(value: Any) -> bool:

@@ -139,16 +139,12 @@ def build(layout: Layout, records: Sequence[Record], wanted: Wanted) -> Table:
     notes = [*layout.notes, *older, *unfinished(records), *absent(shown, known, done), *unpaired(layout)]
     notes += duels(layout, known[0], wanted.against) if wanted.against else []
     columns = tuple(judged(layout, setting, figure, wanted) for setting in layout.columns for figure in known)
-    rows = tuple(sorted(layout.rows, key=lambda row: place_in(wanted.order, row)))
+    order = wanted.order
+    rows = tuple(sorted(layout.rows, key=lambda row: order.index(row) if row in order else len(order)))
     ranks, blocks = ranking(layout, known[0])
     references = tuple(row for row in rows if not layout.competes(row))
     caption = caption_of(columns, known, wanted, blocks if len(ranks) > 1 else 0, references)
     return Table(rows, columns, ranks if len(ranks) > 1 else {}, caption, tuple(notes), references)
-
-
-def place_in(order: Sequence[str], row: str) -> int:
-    """The sorting key of a row: its place in `order`; the other rows come after, as they were."""
-    return order.index(row) if row in order else len(order)
 
 
 def judged(layout: Layout, setting: str, shown: Shown, wanted: Wanted) -> TableColumn:

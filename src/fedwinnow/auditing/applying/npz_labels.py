@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedwinnow.auditing.applying.changes import Change
 from fedwinnow.auditing.applying.table_labels import GIVEN, SOURCE, names_of, places_of_changes, written_as
-from fedwinnow.data.archives import read_npz
+from fedwinnow.data.source_files import read_npz
 from fedwinnow.errors import DataError
 
 Arrays = dict[str, NDArray[Any]]

@@ -126,7 +126,8 @@ class Handler(BaseHTTPRequestHandler):
         """Answer a request that changes nothing."""
         queue = self.server.queue
         if path == "/":
-            self.reply(HTTPStatus.OK, "text/html; charset=utf-8", page(self.server.token, queue).encode())
+            page = render(HERE / "page.html", {"token": self.server.token, "site": queue.site["site"]})
+            self.reply(HTTPStatus.OK, "text/html; charset=utf-8", page.encode())
         elif path in STATIC:
             name, kind = STATIC[path]
             self.reply(HTTPStatus.OK, f"{kind}; charset=utf-8", (HERE / name).read_bytes())
@@ -196,8 +197,3 @@ def text(body: dict[str, Any], name: str, otherwise: str | None = None) -> str:
 def as_json(content: Any) -> bytes:
     """JSON as bytes; surrogates, which UTF-8 cannot hold, become escapes."""
     return json.dumps(content, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace")
-
-
-def page(token: str, queue: ReviewQueue) -> str:
-    """The page without content, which it gets from `/state`."""
-    return render(HERE / "page.html", {"token": token, "site": queue.site["site"]})

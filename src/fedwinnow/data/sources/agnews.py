@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import numpy as np
+
+from fedwinnow.data.dataset import Dataset, Resident, Samples
 from fedwinnow.data.published_files import PublishedFile, missing_line
 from fedwinnow.data.source import Source
+from fedwinnow.data.source_files import hash_of_files
+from fedwinnow.data.tokens import token_ids
 from fedwinnow.errors import DataError
 from fedwinnow.options import option
-
-if TYPE_CHECKING:
-    from fedwinnow.data.dataset import Dataset, Samples
 
 URL = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv"
 PUBLISHER = "Xiang Zhang's collection of text sets (a copy on GitHub, https://github.com/mhjabreel/CharCnn_Keras)"
@@ -38,16 +40,13 @@ class AgNews(Source):
     test_samples: ClassVar[int] = 7600
     class_names: ClassVar[tuple[str, ...]] = ("World", "Sports", "Business", "Sci/Tech")
 
-    length: int = option(64, "How many words of a text are kept; shorter ones are filled up.", at_least=1)
+    length: int = option(64, "How many words of a text are kept; shorter texts are filled up.", at_least=1)
     vocabulary: int = option(20000, "How many token ids there are; a word's id is a hash of it.", at_least=2)
 
     def missing(self) -> list[str]:
         return [missing_line(file) for file in (TRAIN, TEST) if file.find() is None]
 
     def load(self) -> Dataset:
-        from fedwinnow.data.dataset import Dataset
-        from fedwinnow.data.source_files import hash_of_files
-
         paths = [TRAIN.fetch(), TEST.fetch()]
         return Dataset(
             name=self.name,
@@ -61,11 +60,6 @@ class AgNews(Source):
 
     def part(self, path: Path) -> Samples:
         """One file: a row is the class from 1 to 4, the title and the text."""
-        import numpy as np
-
-        from fedwinnow.data.dataset import Resident, Samples
-        from fedwinnow.data.tokens import token_ids
-
         labels, texts = [], []
         try:
             with path.open(encoding="utf-8-sig", newline="") as stream:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import numpy as np
+
+from fedwinnow.data.cifar_arrays import load_arrays
 from fedwinnow.data.cifar_forms import CIFAR10, CIFAR100, CifarLayout
+from fedwinnow.data.dataset import Dataset, Resident, Samples
 from fedwinnow.data.source import Source
-
-if TYPE_CHECKING:
-    from fedwinnow.data.dataset import Dataset
 
 CLASSES10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 NAMES100 = (
@@ -30,11 +31,6 @@ LOOKS = {  # mean and standard deviation per channel
 
 def load_layout(source: Source, layout: CifarLayout, class_names: tuple[str, ...]) -> Dataset:
     """The images with their original labels."""
-    import numpy as np
-
-    from fedwinnow.data.cifar_arrays import load_arrays
-    from fedwinnow.data.dataset import Dataset, Resident, Samples
-
     arrays, total = load_arrays(layout)
     parts = {}
     for part in ("train", "test"):

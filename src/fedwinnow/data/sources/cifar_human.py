@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+import numpy as np
 
 from fedwinnow.data.cifar_forms import CIFAR10, CIFAR100
-from fedwinnow.data.published_files import PublishedFile, find_first, missing_line
+from fedwinnow.data.dataset import Dataset, Labels
+from fedwinnow.data.pickles import read_torch
+from fedwinnow.data.published_files import PublishedFile, content_hash, find_first, missing_line
 from fedwinnow.data.source import Source
+from fedwinnow.data.source_files import read_npz
 from fedwinnow.data.sources.cifar import CLASSES10, CLASSES100, load_layout
 from fedwinnow.errors import DataError
 from fedwinnow.options import option
-
-if TYPE_CHECKING:
-    from fedwinnow.data.dataset import Dataset, Labels
 
 URL = "https://raw.githubusercontent.com/UCSC-REAL/cifar-10-100n/main/data"
 PUBLISHER = "the authors of CIFAR-N, https://github.com/UCSC-REAL/cifar-10-100n"
@@ -44,7 +46,7 @@ COLUMNS100 = {"clean": ("clean_label", "clean"), "noisy": ("noisy_label", "noisy
 
 
 def missing_labels(files: tuple[PublishedFile, ...]) -> list[str]:
-    """A line if the human labels are there in no form."""
+    """A line if the human labels are missing in both forms."""
     official, converted = files
     return [] if any(file.find() for file in files) else [missing_line(official, [converted.name])]
 
@@ -53,10 +55,6 @@ def read_columns(
     files: tuple[PublishedFile, ...], columns: dict[str, tuple[str, str]]
 ) -> tuple[Path, dict[str, Labels]]:
     """Every column of labels by our name, and the file they came from."""
-    import numpy as np
-
-    from fedwinnow.data.archives import read_npz
-
     found = find_first(files)
     path = found[1] if found is not None else files[0].fetch()
     official = path.suffix == ".pt"
@@ -68,15 +66,13 @@ def read_columns(
             raise DataError(f"{path} has no '{key}'; it has {', '.join(map(str, content)) or 'nothing'}.")
         column = np.asarray(content[key])
         if column.ndim != 1 or column.dtype.kind not in "iu":
-            raise DataError(f"{path}: '{key}' is no list of whole numbers.")
+            raise DataError(f"{path}: '{key}' is not a list of whole numbers.")
         labels[name] = column.astype(np.int64)
     return path, labels
 
 
 def read_official(path: Path) -> dict[Any, Any]:
     """The dictionary in the authors' file."""
-    from fedwinnow.data.pickles import read_torch
-
     content = read_torch(path)
     if not isinstance(content, dict):
         raise DataError(f"{path} holds a {type(content).__name__}; a dictionary of labels was expected.")
@@ -84,11 +80,7 @@ def read_official(path: Path) -> dict[Any, Any]:
 
 
 def with_human_labels(dataset: Dataset, path: Path, columns: dict[str, Labels], chosen: str) -> Dataset:
-    """The data set with what people said instead of the original labels, which become the truth."""
-    import numpy as np
-
-    from fedwinnow.data.published_files import content_hash
-
+    """The data set with the labels that people gave; the original labels become the true ones."""
     truth = dataset.train.labels
     clean = columns["clean"]
     if len(clean) != len(truth):
@@ -96,8 +88,8 @@ def with_human_labels(dataset: Dataset, path: Path, columns: dict[str, Labels], 
     if differing := int((clean != truth).sum()):
         raise DataError(
             f"{path}: the clean labels in it are not those of the training images: {differing} of {len(truth)} labels "
-            "differ. CIFAR-N counts in the order of the official CIFAR files; the order of TensorFlow Datasets is "
-            "another one. Use the official CIFAR files for the images."
+            "differ. CIFAR-N has the order of the official CIFAR files; TensorFlow Datasets has another order. Use the "
+            "official CIFAR files for the images."
         )
     human = {name: column for name, column in columns.items() if name != "clean"}
     train = replace(dataset.train, labels=human[chosen], true=truth, human=human)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path
+from typing import ClassVar
 
+import numpy as np
+
+from fedwinnow.data.dataset import Dataset, Labels, Samples
+from fedwinnow.data.photograph_lists import IMAGENET_MEAN, IMAGENET_STD, photographs, read_labelled, read_lines
 from fedwinnow.data.published_files import PublishedFile, missing_line
 from fedwinnow.data.source import Source
+from fedwinnow.data.source_files import hash_of_files
 from fedwinnow.errors import DataError
 from fedwinnow.options import option
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from fedwinnow.data.dataset import Dataset, Labels, Samples
 
 PUBLISHER = "Tong Xiao and others, on request: https://github.com/Cysu/noisy_label"
 ROOTS = ("clothing1m", "clothing1M", "Clothing1M")
@@ -34,7 +35,7 @@ LISTS = {
 class Clothing1m(Source):
     """A million photographs of clothes in 14 classes; about 38 % of the labels are wrong.
 
-    The training part is the noisy list, the test part the clean one. The photographs lie in `images` beside the
+    The training part is the noisy list, the test part the clean one. The photographs are in `images` beside the
     lists, or beside the folder `annotations` that holds the lists.
     """
 
@@ -54,10 +55,6 @@ class Clothing1m(Source):
         return [missing_line(file) for file in LISTS.values() if file.find() is None]
 
     def load(self) -> Dataset:
-        from fedwinnow.data.dataset import Dataset
-        from fedwinnow.data.photograph_lists import IMAGENET_MEAN, IMAGENET_STD, read_lines
-        from fedwinnow.data.source_files import hash_of_files
-
         lists = {name: file.fetch() for name, file in LISTS.items()}
         names = tuple(line for _, line in read_lines(lists["category_names_eng"]))
         noisy, clean = read_map(lists["noisy_label_kv"], len(names)), read_map(lists["clean_label_kv"], len(names))
@@ -75,8 +72,6 @@ class Clothing1m(Source):
 
     def part(self, keys: Path, where: Path, labels: dict[str, int], truth: dict[str, int]) -> Samples:
         """The photographs that a list names, with the truth where it is known for all of them."""
-        from fedwinnow.data.photograph_lists import photographs, read_lines
-
         lines = read_lines(keys)
         for number, name in lines:
             if name not in labels:
@@ -89,14 +84,10 @@ class Clothing1m(Source):
 
 def read_map(path: Path, classes: int) -> dict[str, int]:
     """Label by photograph."""
-    from fedwinnow.data.photograph_lists import read_labelled
-
     names, labels = read_labelled(path, classes)
     return dict(zip(names, labels.tolist(), strict=True))
 
 
 def column(names: list[str], labels: dict[str, int]) -> Labels:
     """The labels in the order of the names."""
-    import numpy as np
-
     return np.array([labels[name] for name in names], dtype=np.int64)

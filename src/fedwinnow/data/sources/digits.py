@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import numpy as np
+
+from fedwinnow.data.dataset import Dataset, Resident, Samples
+from fedwinnow.data.published_files import content_hash
 from fedwinnow.data.source import Source
-
-if TYPE_CHECKING:
-    from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.source_files import read_npz
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,6 @@ class Digits(Source):
     test_samples: ClassVar[int] = 0
 
     def load(self) -> Dataset:
-        import numpy as np
-
-        from fedwinnow.data.archives import read_npz
-        from fedwinnow.data.dataset import Dataset, Resident, Samples
-        from fedwinnow.data.published_files import content_hash
-
         stored = read_npz(Path(__file__).with_suffix(".npz"))
         images = np.rint(stored["images"] * (255 / 16)).astype(np.uint8)[..., None]
         labels = stored["labels"].astype(np.int64)

@@ -63,7 +63,7 @@ class Folder(Source):
         return dataset
 
     def parts(self) -> tuple[Path, Path | None]:
-        """The folder that holds the training classes, and the one for the test where there is one."""
+        """The folder with the training classes, and the one with the test classes or None."""
         existing_folder(self.path)
         training, test = self.path / "train", self.path / "test"
         if not training.is_dir() or not class_folders(training):
@@ -83,7 +83,7 @@ class Folder(Source):
 
 
 def class_folders(folder: Path) -> list[Path]:
-    """The folders in a folder; hidden ones are not meant for us."""
+    """The folders in a folder, without the hidden ones."""
     return sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
 
 
@@ -124,7 +124,7 @@ def images_below(folder: Path) -> list[Path]:
 
 
 def id_of(root: Path, path: Path) -> str:
-    """The path of an image within the data, written alike on every system."""
+    """The path of an image within the data, the same text on every system."""
     text = path.relative_to(root).as_posix()
     try:
         text.encode()

@@ -52,12 +52,12 @@ class HuggingFace(Source):
             raise missing_extra("huggingface", "loading from the Hugging Face Hub") from None
         try:
             splits = datasets.load_dataset(self.dataset, self.config)
-        except Exception as problem:  # the package raises its own, those of the network and those of the file formats
+        except Exception as problem:  # errors of the package, of the network and of the file formats
             raise DataError(f"{self.dataset} cannot be loaded: {problem}") from None
         return self.convert(splits)
 
     def convert(self, splits: Mapping[str, Any]) -> Dataset:
-        """The data set from splits that have `features` and give a column by its name."""
+        """The data set from splits that have `features` and return a column by its name."""
         if self.split not in splits:
             raise DataError(f"{self.dataset}: {unknown('split', self.split, splits)}")
         roles = find_roles(self.dataset, splits[self.split].features, self.label, self.image, self.text)
@@ -87,7 +87,7 @@ class HuggingFace(Source):
 
 @dataclass(frozen=True)
 class Roles:
-    """Which column is what."""
+    """What each column is used for."""
 
     label: str
     class_names: tuple[str, ...] | None
@@ -99,7 +99,7 @@ class Roles:
 def find_roles(
     where: str, features: Mapping[str, Any], label: str | None, image: str | None, text: str | None
 ) -> Roles:
-    """The roles that were asked for, else those that the types of the columns tell."""
+    """The roles that the user named; the others follow from the types of the columns."""
     for asked in (label, image, text):
         if asked is not None and asked not in features:
             raise DataError(f"{where}: {unknown('column', asked, features)}")
@@ -130,12 +130,12 @@ def find_roles(
 
 
 def dtype_of(feature: Any) -> str:
-    """The plain type of a column of values, or nothing for other columns."""
+    """The type of a column of values; an empty text for other columns."""
     return str(getattr(feature, "dtype", "")) if type(feature).__name__ == "Value" else ""
 
 
 def frame_of(where: str, images: Iterable[Any], size: int | None) -> ImageFrame:
-    """The size of the first image, grey where all are."""
+    """The size of the first image; one channel if all images are grey."""
     first = next(present(where, images), None)
     if first is None:
         raise DataError(f"{where}: the split to train on has no sample.")
@@ -144,7 +144,7 @@ def frame_of(where: str, images: Iterable[Any], size: int | None) -> ImageFrame:
 
 
 def present(where: str, images: Iterable[Any]) -> Iterator[Any]:
-    """The images of a column, every one there."""
+    """The images of a column; a missing image is refused."""
     for row, image in enumerate(images):
         if image is None:
             raise DataError(f"{where}: row {row + 1} (index {row}) has no image; every sample needs one.")

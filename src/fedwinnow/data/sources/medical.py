@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import numpy as np
+
+from fedwinnow.data.dataset import Dataset, Labels
+from fedwinnow.data.photograph_lists import IMAGENET_MEAN, IMAGENET_STD, photographs, read_csv
 from fedwinnow.data.published_files import PublishedFile, absent, missing_line
 from fedwinnow.data.source import Source
+from fedwinnow.data.source_files import hash_of_files
 from fedwinnow.errors import DataError
 from fedwinnow.options import option
-
-if TYPE_CHECKING:
-    from fedwinnow.data.dataset import Dataset, Labels
 
 RSNA = "RSNA, https://www.kaggle.com/c/rsna-intracranial-hemorrhage-detection"
 ICH_LABELS = PublishedFile("stage_2_train.csv", None, RSNA, folders=("ich", "rsna-intracranial-hemorrhage-detection"))
@@ -76,8 +78,6 @@ class Haemorrhage(Source):
 
     def single_types(self, path: Path) -> dict[str, int]:
         """The type of every slice that has exactly one."""
-        from fedwinnow.data.photograph_lists import read_csv
-
         found: dict[str, set[int]] = {}
         places = {kind: place for place, kind in enumerate(self.types)}
         for number, (text, label) in read_csv(path, ("ID", "Label")):
@@ -115,15 +115,13 @@ class Isic2019(Source):
     def load(self) -> Dataset:
         path, folder = ISIC_LABELS.fetch(), ISIC_PHOTOGRAPHS.fetch()
         labels = self.read_diagnoses(path)
-        photographs = image_files(folder, (".jpg", ".jpeg", ".png"))
-        if lacking := [name for name in labels if name not in photographs]:
+        files = image_files(folder, (".jpg", ".jpeg", ".png"))
+        if lacking := [name for name in labels if name not in files]:
             raise absent(ISIC_PHOTOGRAPHS, f" {len(lacking)} photographs that {path} names, the first is {lacking[0]}")
-        return photograph_set(self, self.diagnoses, path, [photographs[name] for name in labels], labels, self.size)
+        return photograph_set(self, self.diagnoses, path, [files[name] for name in labels], labels, self.size)
 
     def read_diagnoses(self, path: Path) -> dict[str, int]:
         """The diagnosis of every photograph; those of unknown diagnosis are left out."""
-        from fedwinnow.data.photograph_lists import read_csv
-
         labels = {}
         for number, (name, *marks) in read_csv(path, ("image", *self.diagnoses)):
             try:
@@ -149,13 +147,7 @@ def image_files(folder: Path, suffixes: tuple[str, ...]) -> dict[str, Path]:
 def photograph_set(
     source: Source, class_names: tuple[str, ...], path: Path, files: list[Path], labels: dict[str, int], size: int
 ) -> Dataset:
-    """A data set of one part, whose labels are taken as right."""
-    import numpy as np
-
-    from fedwinnow.data.dataset import Dataset
-    from fedwinnow.data.photograph_lists import IMAGENET_MEAN, IMAGENET_STD, photographs
-    from fedwinnow.data.source_files import hash_of_files
-
+    """A data set without a test part, whose labels count as true."""
     column: Labels = np.array(list(labels.values()), dtype=np.int64)
     return Dataset(
         name=source.name,

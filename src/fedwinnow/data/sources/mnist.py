@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from fedwinnow.data.published_files import PublishedFile, find_first, missing_line
+import numpy as np
+
+from fedwinnow.data.dataset import Dataset, Resident, Samples
+from fedwinnow.data.idx import read_idx
+from fedwinnow.data.published_files import PublishedFile, content_hash, find_first, missing_line
 from fedwinnow.data.source import Source
-
-if TYPE_CHECKING:
-    from fedwinnow.data.dataset import Dataset, Samples
 
 MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist"
 MNIST_PUBLISHER = "Yann LeCun, Corinna Cortes and Christopher Burges, http://yann.lecun.com/exdb/mnist/"
@@ -40,18 +41,18 @@ FASHION_FILES = tuple(
 
 
 def unpacked(file: PublishedFile) -> PublishedFile:
-    """The same file after gunzip; no checksum of it is published."""
+    """The same file after gunzip; it has no published checksum."""
     return replace(file, name=file.name.removesuffix(".gz"), checksum=None, size=None)
 
 
 def place(file: PublishedFile) -> Path:
-    """The file as it is found, unpacked or packed; else it is downloaded."""
+    """The path of the file, unpacked or packed; a missing file is downloaded."""
     found = find_first([unpacked(file), file])
     return file.fetch() if found is None else found[1]
 
 
 def missing_files(files: tuple[PublishedFile, ...]) -> list[str]:
-    """A line for every file that is there in neither form."""
+    """A line for every file that is missing in both forms."""
     return [
         missing_line(file, [unpacked(file).name])
         for file in files
@@ -61,11 +62,6 @@ def missing_files(files: tuple[PublishedFile, ...]) -> list[str]:
 
 def read_part(images: PublishedFile, labels: PublishedFile) -> Samples:
     """The training or the test part."""
-    import numpy as np
-
-    from fedwinnow.data.dataset import Resident, Samples
-    from fedwinnow.data.idx import read_idx
-
     pixels = read_idx(place(images), 3)[..., None]
     truth = read_idx(place(labels), 1).astype(np.int64)
     return Samples(Resident(pixels), truth, np.arange(len(truth)), true=truth)
@@ -75,11 +71,6 @@ def load_files(
     source: Source, files: tuple[PublishedFile, ...], class_names: tuple[str, ...], mean: float, std: float
 ) -> Dataset:
     """The data set in four IDX files."""
-    import numpy as np
-
-    from fedwinnow.data.dataset import Dataset
-    from fedwinnow.data.published_files import content_hash
-
     train, test = read_part(*files[:2]), read_part(*files[2:])
     pixels = {name: part.features.take(np.arange(len(part))) for name, part in (("train", train), ("test", test))}
     return Dataset(

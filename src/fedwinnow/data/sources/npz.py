@@ -1,4 +1,4 @@
-"""Arrays in a file of NumPy."""
+"""Arrays in an .npz file of NumPy."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from fedwinnow.data.archives import read_npz
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.content_hash import contents_of_files
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.source import Source
-from fedwinnow.data.source_files import hash_of_files
+from fedwinnow.data.source_files import hash_of_files, read_npz
 from fedwinnow.errors import DataError
 from fedwinnow.options import option
 
@@ -20,7 +19,7 @@ KEYS = ("x", "y", "x_test", "y_test", "id", "site", "true", "class_names")
 
 @dataclass(frozen=True)
 class Npz(Source):
-    """An .npz file with the arrays x and y, and if wanted x_test, y_test, id, site, true and class_names.
+    """An .npz file with the arrays x and y, and optionally x_test, y_test, id, site, true and class_names.
 
     uint8 arrays of three or four axes are images, arrays of two axes are rows of numbers, used as they are.
     """
@@ -29,7 +28,7 @@ class Npz(Source):
 
     path: Path = option(..., "The file.")
     kind: Literal["auto", "images", "rows", "tokens"] = option(
-        "auto", "What x holds; auto tells images from rows, token ids must be asked for."
+        "auto", "What x holds; auto finds out whether it is images or rows, but not token ids."
     )
     vocabulary: int | None = option(
         None, "How many token ids there are; without it one more than the largest.", at_least=2
@@ -41,7 +40,7 @@ class Npz(Source):
         for key in ("x", "y"):
             if key not in arrays:
                 raise DataError(
-                    f"{self.path} has no array '{key}'; needed: x and y; also known: {', '.join(KEYS[2:])}."
+                    f"{self.path} has no array '{key}'; needed: x and y; also allowed: {', '.join(KEYS[2:])}."
                 )
         dataset = from_arrays(
             arrays["x"],

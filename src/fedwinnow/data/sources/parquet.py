@@ -14,7 +14,7 @@ from fedwinnow.errors import DataError, missing_extra
 
 @dataclass(frozen=True)
 class Parquet(TableSource):
-    """A Parquet file, its columns understood as those of a CSV file (needs the extra `parquet`)."""
+    """A Parquet file; its columns are used like those of a CSV file (needs the extra `parquet`)."""
 
     name: ClassVar[str] = "parquet"
 
@@ -36,7 +36,7 @@ class Parquet(TableSource):
 
 
 def read_arrow(path: Path) -> Any:
-    """The file as a table of pyarrow's."""
+    """The file as a pyarrow table."""
     try:
         import pyarrow
         from pyarrow import parquet

@@ -1,4 +1,4 @@
-"""What the sources that read a table with named columns have in common."""
+"""Base of the sources that read a table with named columns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TableSource(Source):
     path: Path = option(..., "The file.")
     label: str = option(..., "The column with the labels.")
     id: str | None = option(None, "The column with an id per row; without it the row's number is its id.")
-    site: str | None = option(None, "The column that says which site holds the row.")
+    site: str | None = option(None, "The column with the site that holds the row.")
     true: str | None = option(None, "The column with labels that are known to be true, used to score, never to train.")
     image: str | None = option(None, "The column with paths of images, relative to the file; other columns are unused.")
     text: str | None = option(None, "The column with a text, which is cut into words; other columns are unused.")
@@ -74,13 +74,13 @@ class TableSource(Source):
         """The table in a file."""
 
     def load(self) -> Dataset:
-        """Read, fit or take over the schema, and encode."""
+        """Read the tables, fit the schema or read it, and encode the rows."""
         paths = [self.path] if self.test_path is None else [self.path, self.test_path]
         tables = [self.read(path) for path in paths]
         schema = self.schema_of(tables[0])
         try:
             frame = self.frame_of(tables)
-            # Nobody holds a test row, so its file need not say at which site it is.
+            # Test rows belong to no site, so their file needs no site column.
             sites = (self.site, None)
             parts = [self.samples(table, schema, frame, site) for table, site in zip(tables, sites, strict=False)]
             mean, std = channel_statistics(parts[0].features) if frame is not None else ((), ())
@@ -104,23 +104,25 @@ class TableSource(Source):
         return dataset
 
     def contents_of(self, tables: list[TextTable]) -> Contents:
-        """What the tables hold, the schema that was given, and the images that the tables name."""
+        """The hash of the tables, of the given schema, and of the images that the tables name."""
         images = [] if self.image is None else [path for table in tables for path in image_paths(table, self.image)]
         schema = [] if self.schema is None else [self.schema]
         return contents_of_files(self.path.name, [*(table.path for table in tables), *schema, *images])
 
     def fitted_schema(self) -> TableSchema:
-        """The schema for other sites to take over with schema=, from this file alone."""
+        """The schema of this file, which other sites can use with schema=."""
         return self.schema_of(self.read(self.path))
 
     def schema_of(self, table: TextTable) -> TableSchema:
-        """The schema that was given, or the one that the training rows give."""
+        """The given schema, or one fitted on the training rows."""
         features = self.feature_names(table)
         if self.schema is None:
             return fit(table, features, self.label, self.max_categories)
         schema = read_schema(self.schema)
         if bool(schema.columns) != bool(features):
-            raise DataError(f"{self.schema} was fitted for other samples: one of rows does not suit images or texts.")
+            raise DataError(
+                f"{self.schema} was fitted for other samples: a schema of rows cannot be used for images or texts."
+            )
         for column in schema.columns:
             table.column(column.name)
             if column.name not in features:
@@ -128,11 +130,11 @@ class TableSource(Source):
         return schema
 
     def feature_names(self, table: TextTable) -> list[str]:
-        """The columns that become features: all that have no other role."""
+        """The columns that become features: those without another role."""
         ignored = [] if self.ignore is None else [name.strip() for name in self.ignore.split("|")]
         for name in ignored:
             if name not in table.names:
-                table.column(name)  # says which columns there are
+                table.column(name)  # raises an error that lists the columns
         if self.image is not None or self.text is not None:
             return []
         other = {self.label, self.id, self.site, self.true, *ignored}
@@ -145,7 +147,7 @@ class TableSource(Source):
         return found
 
     def samples(self, table: TextTable, schema: TableSchema, frame: ImageFrame | None, site: str | None) -> Samples:
-        """One part of the data set; labels first, because they are the cheapest to be wrong."""
+        """One part of the data set; labels first, because a mistake in them is found quickest."""
         labels = encode_labels(table, self.label, "label", schema)
         true = None if self.true is None else encode_labels(table, self.true, "true label", schema)
         ids = np.arange(1, len(table) + 1) if self.id is None else table.id_column(self.id)
@@ -164,7 +166,7 @@ class TableSource(Source):
         return Resident(encode_rows(table, schema))
 
     def frame_of(self, tables: list[TextTable]) -> ImageFrame | None:
-        """The shape that suits all images."""
+        """The shape of all images, or None where there are none."""
         if self.image is None:
             return None
         return common_frame([path for table in tables for path in image_paths(table, self.image)], self.size)
@@ -177,7 +179,7 @@ class TableSource(Source):
 
 
 def image_paths(table: TextTable, column: str) -> list[Path]:
-    """The image files of a table, every one there."""
+    """The image files of a table; a missing file is refused."""
     paths = [table.path.parent / cell.replace("\\", "/") for cell in table.filled(column, "image")]
     for row, path in enumerate(paths):
         try:

@@ -1,18 +1,20 @@
-"""WebVision 1.0: photographs that a search engine gave for the names of ImageNet's classes."""
+"""WebVision 1.0: photographs that a search engine found for the names of ImageNet's classes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import numpy as np
+
+from fedwinnow.data.dataset import Dataset, Samples
+from fedwinnow.data.photograph_lists import IMAGENET_MEAN, IMAGENET_STD, photographs, read_labelled, read_lines
 from fedwinnow.data.published_files import PublishedFile, missing_line
 from fedwinnow.data.source import Source
+from fedwinnow.data.source_files import hash_of_files
 from fedwinnow.errors import DataError
 from fedwinnow.options import option
-
-if TYPE_CHECKING:
-    from fedwinnow.data.dataset import Dataset, Samples
 
 PUBLISHER = "ETH Zurich, https://data.vision.ee.ethz.ch/cvl/webvision/download.html"
 FOLDERS = tuple(f"{root}/info" for root in ("webvision", "WebVision", "webvision1.0"))
@@ -21,13 +23,13 @@ LISTS = {
     for name in ("train_filelist_google", "val_filelist", "synsets")
 }
 
-# Where the archives of full and of resized photographs put them, below the root.
+# The folders of the archives of full and of resized photographs, below the root.
 TRAIN_FOLDERS = ("", "google_resized_256", "train", "resized")
 VAL_FOLDERS = ("val_images_256", "val_images_resized", "val_images", "val", "resized/val", "")
 
 
 def photograph_folder(root: Path, candidates: tuple[str, ...], name: str) -> Path:
-    """The folder in which the first photograph of a list lies."""
+    """The folder that has the first photograph of a list."""
     for candidate in candidates:
         if (root / candidate / name).is_file():
             return root / candidate
@@ -39,7 +41,7 @@ def photograph_folder(root: Path, candidates: tuple[str, ...], name: str) -> Pat
 class Webvision(Source):
     """Photographs from the web in the classes of ImageNet, by default the first 50 (mini-WebVision).
 
-    The training part is what Google gave, the test part the validation list, which people checked.
+    The training part is what Google found, the test part the validation list, which people checked.
     """
 
     name: ClassVar[str] = "webvision"
@@ -58,14 +60,10 @@ class Webvision(Source):
         return [missing_line(file) for file in LISTS.values() if file.find() is None]
 
     def load(self) -> Dataset:
-        from fedwinnow.data.dataset import Dataset
-        from fedwinnow.data.photograph_lists import IMAGENET_MEAN, IMAGENET_STD
-        from fedwinnow.data.source_files import hash_of_files
-
         lists = {name: file.fetch() for name, file in LISTS.items()}
         names = class_names(lists["synsets"])
         if len(names) < self.classes:
-            raise DataError(f"{lists['synsets']} names {len(names)} classes; classes={self.classes} was asked for.")
+            raise DataError(f"{lists['synsets']} names {len(names)} classes; classes={self.classes} was given.")
         return Dataset(
             name=self.name,
             kind="images",
@@ -80,10 +78,6 @@ class Webvision(Source):
 
     def part(self, path: Path, all_classes: int, candidates: tuple[str, ...]) -> Samples:
         """The photographs of the chosen classes."""
-        import numpy as np
-
-        from fedwinnow.data.photograph_lists import photographs, read_labelled
-
         names, labels = read_labelled(path, all_classes)
         rows = np.flatnonzero(labels < self.classes)
         if not len(rows):
@@ -94,9 +88,7 @@ class Webvision(Source):
 
 
 def class_names(path: Path) -> tuple[str, ...]:
-    """The words for every class; a word that two classes share gets the class's number in WordNet."""
-    from fedwinnow.data.photograph_lists import read_lines
-
+    """The name of every class; if two classes have the same name, the class's number in WordNet is added."""
     entries = [line.partition(" ") for _, line in read_lines(path)]
     words = [rest.strip() or synset for synset, _, rest in entries]
     return tuple(

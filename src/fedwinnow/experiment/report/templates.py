@@ -56,11 +56,6 @@ def duration(seconds: float | None) -> str:
     return f"{minutes:.1f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
-def yes(value: bool | None) -> str:
-    """Yes, no or unknown."""
-    return "–" if value is None else ("yes" if value else "no")
-
-
 def render(template: Path, content: dict[str, Any]) -> str:
     """The page of a template, which may include files from its own folder and from this one."""
     return environment(template.parent).get_template(template.name).render(content)
@@ -78,5 +73,5 @@ def environment(folder: Path) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {function.__name__: function for function in (percent, number, whole, size, duration, yes)}
+    made.filters |= {function.__name__: function for function in (percent, number, whole, size, duration)}
     return made

@@ -1,4 +1,4 @@
-"""Flips that draw the wrong label by chance."""
+"""Flips that draw the wrong label at random."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Symmetric(Flip):
 
 
 def local_others(present: Flags, wrong: Wrong) -> Integers:
-    """Another class that the client holds, all equally likely; the only class of a client stays."""
+    """Another class that the client holds, all equally likely; a client with one class keeps its label."""
     counts = present.sum(axis=1)
-    # The classes of a client in ascending order stand first in its row of `order`.
+    # Each row of `order` begins with the classes that the client holds, in ascending order.
     order = np.argsort(~present, axis=1, kind="stable")
     place = np.cumsum(present, axis=1) - 1
     others = np.maximum(counts[wrong.client] - 1, 0)
@@ -66,9 +66,9 @@ class SymmetricAll(Flip):
 
 @dataclass(frozen=True)
 class FedcorrCompat(Flip):
-    """FedCorr's and FedDiv's released code: one of the first ten classes, whatever the data set.
+    """FedCorr's and FedDiv's released code: one of the first ten classes, for any data set.
 
-    With ten classes it is the same as symmetric_all. With CIFAR-100 all noise lands in classes 0 to 9.
+    With ten classes it is the same as symmetric_all. With CIFAR-100 every wrong label is one of the classes 0 to 9.
     """
 
     name: ClassVar[str] = "fedcorr_compat"
@@ -76,7 +76,7 @@ class FedcorrCompat(Flip):
 
     def flip(self, ground: Ground, wrong: Wrong) -> Integers:
         if wrong.local:
-            raise UsageError("flip 'fedcorr_compat' repeats a released code that knows no local=true; leave it out.")
+            raise UsageError("flip 'fedcorr_compat' repeats a released code that has no local=true; leave it out.")
         return (wrong.luck * min(ground.classes, 10)).astype(np.int64)
 
     def describe(self) -> str:
@@ -96,7 +96,7 @@ class Matrix(Flip):
     def flip(self, ground: Ground, wrong: Wrong) -> Integers:
         cumulative = np.cumsum(self.read(ground.classes), axis=1)
         if wrong.local:
-            raise UsageError("flip 'matrix' says itself which classes are possible; leave local=true out.")
+            raise UsageError("flip 'matrix' has its own probability for each class; leave local=true out.")
         # Row y of the matrix is shifted to y..y+1, so that one search finds row and column together.
         cumulative[:, -1] = 1.0
         flat = (cumulative + np.arange(ground.classes)[:, None]).ravel()
@@ -133,7 +133,7 @@ class Mixed(Flip):
 
     name: ClassVar[str] = "mixed"
     source: ClassVar[str] = "FedGR: each client at random; FedRN: the first half symmetric, the second asymmetric"
-    reading: Literal["random", "halves"] = option("random", "How the clients are told apart.")
+    reading: Literal["random", "halves"] = option("random", "Which clients are symmetric: drawn, or the first half.")
     asymmetric: str = option("asymmetric_cyclic", "The flip of the asymmetric clients, for example pair:step=-1.")
 
     def is_symmetric(self, clients: int, seed: int) -> Flags:

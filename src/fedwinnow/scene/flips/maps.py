@@ -1,4 +1,4 @@
-"""Which class is mistaken for which: the fixed maps of asymmetric noise."""
+"""The fixed maps of asymmetric noise: each class is mistaken for one other class."""
 
 from __future__ import annotations
 
@@ -80,17 +80,17 @@ class MapFlip(Flip):
 
 
 def local_targets(targets: Integers, ground: Ground) -> Integers:
-    """The same map where a client (row) can only give classes it holds.
+    """The map of each client (row), limited to the classes that it holds.
 
-    An absent target is followed along the map (so within the same group) until a class is present; if the map leads
-    back to where it began, the next present class in numeric order is taken; a client of one class keeps its label.
+    An absent target is followed along the map (so within the same group) until a class is present. If the map leads
+    back to the true class, the next present class in numeric order is taken. A client of one class keeps its label.
     """
     present = ground.present()
     clients, classes = present.shape
     own = np.arange(classes)
     local = np.broadcast_to(targets, present.shape).copy()
     rows = np.arange(clients)[:, None]
-    moves = targets != own  # a class that the map leaves alone stays alone
+    moves = targets != own  # the other classes keep their label
     for _ in range(classes):
         absent = ~present[rows, local] & moves & (local != own)
         if not absent.any():
@@ -124,7 +124,7 @@ class Pair(MapFlip):
 
 @dataclass(frozen=True)
 class Asymmetric(MapFlip):
-    """Classes become the one they look like: truck an automobile, bird an aeroplane, cat and dog each other."""
+    """Classes become one that looks like them: truck an automobile, bird an aeroplane, cat and dog each other."""
 
     name: ClassVar[str] = "asymmetric"
     source: ClassVar[str] = "the conventional maps of MNIST and CIFAR-10; CIFAR-100: next class of the true superclass"
@@ -134,7 +134,7 @@ class Asymmetric(MapFlip):
         name = CONVENTIONAL.get(ground.data_name) if self.map == "auto" else self.map
         if name is None:
             raise UsageError(
-                f"flip 'asymmetric' knows no conventional map for {ground.data_name}. Use flip=asymmetric_cyclic, "
+                f"flip 'asymmetric' has no conventional map for {ground.data_name}. Use flip=asymmetric_cyclic, "
                 f"flip=pair, your own flip=matrix,file=..., or force one with map=mnist|cifar10|cifar100."
             )
         targets = targets_of(name)

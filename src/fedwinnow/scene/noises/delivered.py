@@ -1,4 +1,4 @@
-"""Labels as they come: nothing is made wrong that was not wrong before."""
+"""Noises that use the labels of the data and change none of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedwinnow.scene.noise import Ground, Noise, NoisyLabels
 
 
 def as_delivered(labels: Integers, ground: Ground, kind: str) -> NoisyLabels:
-    """Labels that people gave; the rate is nobody's aim, so there is no nominal one."""
+    """Labels that people gave; no rule made them wrong, so there is no nominal rate."""
     clients = ground.holdings.clients
     return NoisyLabels(
         given=labels[ground.holdings.rows].astype(np.int64),

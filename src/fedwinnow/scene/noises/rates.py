@@ -49,7 +49,8 @@ class Uniform(RateNoise):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        need_order(self, self.low, self.high)
+        if self.low > self.high:
+            raise UsageError(f"{self}: low={self.low:g} is above high={self.high:g}; allowed: low of at most high.")
 
     def rates(self, clients: int, seed: int) -> Floats:
         who = np.arange(clients)
@@ -149,7 +150,7 @@ class PerClient(RateNoise):
                 rates[range(clients)[int(number)] if int(number) >= 0 else clients] = float(rate)
             except (ValueError, IndexError):
                 raise DataError(
-                    f"{self.path}, line {line}: '{','.join(row)}' is no rate of a client; "
+                    f"{self.path}, line {line}: '{','.join(row)}' is not the rate of a client; "
                     f"allowed: a client from 0 to {clients - 1} and a number from 0 to 1."
                 ) from None
         if len(table) != clients or np.isnan(rates).any():
@@ -158,9 +159,3 @@ class PerClient(RateNoise):
 
     def rule(self) -> str:
         return f"rates from the file {self.path.name}"
-
-
-def need_order(noise: RateNoise, low: float, high: float) -> None:
-    """low may not be above high."""
-    if low > high:
-        raise UsageError(f"{noise}: low={low:g} is above high={high:g}; allowed: low of at most high.")

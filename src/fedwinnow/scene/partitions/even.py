@@ -82,7 +82,7 @@ class Classes(Partition):
         return share_classes(population, holds, "partition samples")
 
     def draw_classes(self, population: Population) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """Which client holds which class: consecutive places of a shuffled class list first, so each has a holder."""
+        """Which client holds which class; the first classes come from a shuffled list, so that each has a holder."""
         classes, clients = population.classes, population.clients
         shuffled = permutation(population.seed, "partition classes", classes)
         wanted = np.arange(clients)[:, None]

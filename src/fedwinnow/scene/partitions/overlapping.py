@@ -1,4 +1,4 @@
-"""Partitions in which clients draw from the whole on their own, so that two may hold the same sample."""
+"""Partitions in which each client draws from all samples, so that two clients may hold the same sample."""
 
 from __future__ import annotations
 
@@ -75,38 +75,24 @@ class RhflPartition(Partition):
 def draw_without_repeat(seed: int, counts: Integers, takes: Integers) -> tuple[Integers, Integers]:
     """For every lane i, `takes[i]` different numbers below `counts[i]`: the lane of each number, and the number.
 
-    The cost follows what is taken, not what there is to take from, and no lane looks at another.
+    The cost grows with `takes`, not with `counts`, and a lane does not depend on the others.
     """
     lanes = np.arange(len(counts))
     few = takes * 4 < counts
-    # Room for the numbers that will be drawn twice; a lane that runs short is drawn the slow way below.
+    # A few more than needed, because some numbers will be drawn twice; a lane that runs short is drawn again below.
     tries = np.where(few & (takes > 0), takes + 2 * takes**2 // np.maximum(counts, 1) + 8, 0)
     lane, place = enumerate_lanes(lanes, tries)
     drawn = (uniforms(seed, "partition draw", lane, place) * counts[lane]).astype(np.int64)
-    first = first_of_equals(lane * (int(counts.max()) + 1) + drawn)  # of a number drawn twice
+    first = np.unique(lane * (int(counts.max()) + 1) + drawn, return_index=True)[1]  # a number drawn twice counts once
+    first.sort()
     lane, drawn = lane[first], drawn[first]
     found = np.bincount(lane, minlength=len(counts))
     enough = few & (found >= takes)
     keep = enough[lane] & (enumerate_lanes(lanes, found)[1] < takes[lane])
-    # The rest take much of what there is: rank all of it.
+    # The other lanes take a large part of their numbers: rank all of these.
     whole, number = enumerate_lanes(lanes[~enough], counts[~enough])
     taken = rank_within(whole, uniforms(seed, "partition draw", whole, number)) < takes[whole]
     return np.concatenate([lane[keep], whole[taken]]), np.concatenate([drawn[keep], number[taken]])
-
-
-def first_of_equals(numbers: Integers) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Whether each number has not occurred before."""
-    first = np.ones(len(numbers), bool)
-    bits = len(numbers).bit_length()
-    if int(numbers.max(initial=0)).bit_length() + bits < 63:
-        # Number and place in one, because sorting is faster than finding an order.
-        both = np.sort((numbers << bits) | np.arange(len(numbers)))
-        again = np.flatnonzero(np.diff(both >> bits) == 0) + 1
-        first[both[again] & ((1 << bits) - 1)] = False
-    else:
-        order = np.argsort(numbers, kind="stable")
-        first[order[1:]] = np.diff(numbers[order]) != 0
-    return first
 
 
 def enumerate_lanes(lanes: Integers, lengths: Integers) -> tuple[Integers, Integers]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from fedwinnow.data.archives import read_npz
+from fedwinnow.data.source_files import read_npz
 from fedwinnow.errors import DataError
 from fedwinnow.experiment.result import Result
 from fedwinnow.randomness import Floats, Integers

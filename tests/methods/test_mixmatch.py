@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from by_hand import identity, one_client
-from fedwinnow.mathematics.flat_model import FlatModel
+from fedwinnow.mathematics.losses import sharpened
+from fedwinnow.mathematics.payload import FlatModel
+from fedwinnow.methods.dividemix import endless, mean_prediction, mixed
 from fedwinnow.models.make_model import make_model
 from fedwinnow.models.model import Shape
-from fedwinnow.steps.mixmatch import endless, mean_prediction, mixed, sharpened
 
 
 def test_sharpening():
