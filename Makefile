@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: setup demo test lint check bench pages docs clean
+.PHONY: setup demo test faults lint check bench pages docs clean
 
 setup: $(READY)
 
@@ -18,6 +18,10 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Seeded faults: each is put into a copy, and a test must fail. Writes tools/FAULTS.md.
+faults: $(READY)
+	$(BIN)/python tools/seed_faults.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

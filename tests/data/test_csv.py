@@ -53,6 +53,12 @@ def test_a_numeric_column_is_standardised_and_the_row_number_is_the_id(write):
     assert dataset.train.features.dtype == np.float32
 
 
+def test_a_column_is_divided_by_its_own_standard_deviation(write):
+    dataset = load_csv(write("age,weight,label\n1,10,a\n5,10,b\n1,40,a\n5,40,b\n"))
+    # ages: mean 3, standard deviation 2; weights: mean 25, standard deviation 15
+    assert rows(dataset) == [[-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0], [1.0, 1.0]]
+
+
 @pytest.mark.parametrize("number", ["{}", "p{}"])
 def test_a_column_that_looks_like_an_id_is_pointed_out(write, number):
     head, body = "patient,age,label\n", [f"{number.format(row)},{row % 40}.5,{'ab'[row % 2]}" for row in range(60)]

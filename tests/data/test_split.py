@@ -37,7 +37,10 @@ def test_the_parts_make_up_the_whole_and_no_class_vanishes(counts, share, seed):
         return
     assert sorted([*dataset.train.ids, *dataset.test.ids]) == list(range(sum(counts)))
     assert np.bincount(dataset.train.labels, minlength=len(counts)).min() >= 1
-    assert (dataset.train.features.take(np.arange(len(dataset.train)))[:, 0] == dataset.train.ids).all()
+    labels = np.repeat(np.arange(len(counts)), counts)
+    for part in (dataset.train, dataset.test):
+        assert (part.features.take(np.arange(len(part)))[:, 0] == part.ids).all()
+        assert (part.labels == labels[part.ids]).all()
 
 
 def test_the_seed_decides():

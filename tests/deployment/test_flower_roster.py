@@ -21,6 +21,7 @@ from fedwinnow.deployment.keys import ServerFiles, make_certificates
 from fedwinnow.errors import DataError, RunError, UsageError
 from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.settings import Experiment
+from fedwinnow.federation.host import Task
 from over_network import free_port
 
 Claims = dict[int, dict[str, Any]]
@@ -273,7 +274,14 @@ def test_what_a_site_says_is_printed_without_control_characters_and_not_at_lengt
 
 
 @pytest.mark.parametrize(
-    "facts", [{"error": EVIL}, {"memory": EVIL}, {"memory": "../../x"}, {"memory": "000004-1-0.safetensors"}]
+    "facts",
+    [
+        {"error": EVIL},
+        {"memory": EVIL},
+        {"memory": "../../x"},
+        {"memory": "000004-1-0.safetensors"},
+        {"memory": "../000003-1-0.safetensors"},
+    ],
 )
 def test_an_answer_that_cannot_be_used_is_a_short_error(facts: dict[str, Any]) -> None:
     answer = answer_of(3, to_records(facts, {"reply.weights": torch.ones(1)}, {}))
@@ -302,6 +310,27 @@ def test_who_is_not_reached_at_the_end_is_named_by_reason(claims: Claims) -> Non
     host: Any = None
     backend = Flower(host, roster, {}, (), 1.0)
     assert backend.finish(3, {client: ({}, None) for client in range(4)}) == {"the site is not connected": [2, 3]}
+
+
+def test_every_answer_is_that_of_the_client_who_was_asked_whoever_is_ready_first(
+    claims: Claims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roster, _ = roster_of(claims)
+    claims[7], claims[9] = {"site": "east", "clients": [5, 6]}, {"site": "west", "clients": [8]}
+    roster.refresh()
+
+    def last_first(grid: Any, letters: list[Any], timeout: float) -> Any:
+        for letter in reversed(letters):
+            facts, _ = from_records(letter.content)
+            assert letter.node == {5: 7, 6: 7, 8: 9}[facts["client"]]
+            yield letter, to_records({}, {"reply.mine": torch.tensor(facts["client"])}, {})
+
+    monkeypatch.setattr(flower_backend, "exchange", last_first)
+    host: Any = None
+    backend = Flower(host, roster, {}, (), 1.0)
+    monkeypatch.setattr(roster, "refresh", lambda: None)
+    answers = list(backend.exchange(Task(client, "train", 1, 0, {}) for client in (6, 8, 5)))
+    assert [(answer.client, int(answer.reply["mine"])) for answer in answers] == [(6, 6), (8, 8), (5, 5)]
 
 
 # --- what is said before anybody is waited for ---------------------------------------------------------------------

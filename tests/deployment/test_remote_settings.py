@@ -91,6 +91,19 @@ def test_no_file_is_named_in_any_form(settings: dict[str, Any], monkeypatch: pyt
     assert told is None or not any(word in told for word in ("no such file", "cannot be read"))
 
 
+@pytest.mark.parametrize("text", ["../x", "/etc/hosts", "a\\b", "~x", "x.py"])
+def test_a_path_is_refused_in_whatever_setting_it_stands(text: str) -> None:
+    for settings in ({"views": text}, {"batch_norm": {"deep": [text]}}, {"optimizer": {text: 1}}):
+        with pytest.raises(UsageError, match="names a file or path"):
+            refuse_files(settings)
+
+
+@pytest.mark.parametrize("name", ["roundz", "scene", "data", "noise", "out"])
+def test_a_setting_that_no_site_takes_is_named(name: str) -> None:
+    with pytest.raises(DataError, match=rf"the setting '{name}', which no site takes"):
+        sent(**{name: "x"})
+
+
 def test_a_file_that_is_there_and_one_that_is_not_are_refused_in_the_same_words() -> None:
     told = []
     for name in (FILE, "nowhere.safetensors"):

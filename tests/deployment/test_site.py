@@ -81,7 +81,7 @@ def test_questions_about_samples_and_strange_ones_are_refused(real: Any, ask: st
     assert "asked for" in said["error"]
 
 
-@pytest.mark.parametrize("memory", ["../../x", "000000-1-0.safetensors", 7])
+@pytest.mark.parametrize("memory", ["../../x", "000000-1-0.safetensors", "../000001-1-0.safetensors", 7])
 def test_a_memory_that_is_none_of_the_client_is_refused(real: Any, memory: Any) -> None:
     site, facts, weights, _ = real
     said, sent = site.answer(facts | {"memory": memory}, weights)

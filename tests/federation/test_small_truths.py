@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 
 from by_hand import identity, one_client, one_server
+from fedwinnow.experiment.play import Execution
 from fedwinnow.federation.client import clip_norm
-from fedwinnow.federation.method import find_method
+from fedwinnow.federation.host import Task
+from fedwinnow.federation.ledger import TooFew, without_small_classes
+from fedwinnow.federation.method import Method, find_method
+from stages import ready
 
 
 def test_a_gradient_is_shortened_and_never_lengthened():
@@ -70,3 +76,72 @@ def test_fedprox_adds_half_of_mu_times_the_squared_distance():
 
     assert loss("fedprox:mu=0.6") - loss("fedavg") == pytest.approx(0.3 * 5, abs=1e-5)
     assert loss("fedprox:mu=0") == pytest.approx(loss("fedavg"), abs=1e-6)
+
+
+def test_every_client_round_and_question_has_random_numbers_of_its_own(tmp_path):
+    tasks = [
+        Task(client, ask, number, exchange, {})
+        for client in range(4)
+        for ask in ("train", "measure")
+        for number in (1, 2, 3)
+        for exchange in (0, 1)
+    ]
+
+    def drawn_by(seed: int) -> list[tuple[float, ...]]:
+        """What every task draws from its own generator, and what layers draw."""
+        host = ready(tmp_path / str(seed), seed=seed).federation.backend.host
+        generators = (host.client(task).generator for task in tasks)
+        return [(*torch.rand(3, generator=one).tolist(), *torch.rand(3).tolist()) for one in generators]
+
+    first = drawn_by(0)
+    assert len(set(first)) == len(tasks)
+    assert first == drawn_by(0)  # and the same again, whatever was drawn before
+    assert not set(first) & set(drawn_by(1))
+
+
+def test_clients_have_the_labels_that_they_were_given_and_not_the_true_ones(tmp_path):
+    player = ready(tmp_path, noise="constant:rate=0.5")
+    scene, host = player.stage.scene, player.federation.backend.host
+    for client in range(scene.clients):
+        given = host.client(Task(client, "train", 1, 0, {})).given.tolist()
+        assert given == scene.given[scene.holdings.of(client)].tolist()
+        assert given != scene.true[scene.holdings.of(client)].tolist()
+
+
+def test_the_least_count_itself_is_enough_and_one_less_is_not():
+    client = dataclasses.replace(one_client(np.zeros((9, 2)), [0] * 5 + [1] * 4, classes=3), least_count=5)
+    client.enough(5)
+    with pytest.raises(TooFew):
+        client.enough(4)
+    assert client.few.tolist() == [False, True, False]  # five samples are enough, four are not, none need no hiding
+
+
+def test_what_is_said_of_a_small_class_is_zero():
+    reply = {"indicator": torch.tensor([1.0, 2.0, 3.0]), "table": torch.ones(2, 3), "samples": torch.tensor(9)}
+    said = without_small_classes(reply, {"indicator": 0, "table": 1}, torch.tensor([False, True, False]))
+    assert said["indicator"].tolist() == [1.0, 0.0, 3.0]
+    assert said["table"].tolist() == [[1.0, 0.0, 1.0]] * 2
+    assert said["samples"].item() == 9
+
+
+def test_what_a_client_remembers_it_finds_at_its_next_visit_and_a_failed_visit_leaves_no_trace(tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class Counting(Method):
+        """Every client counts its visits; client 1 fails in round 2."""
+
+        name: ClassVar[str] = "counting"
+
+        def train(self, client, got):
+            client.state["visits"] = client.state.get("visits", torch.zeros(1)) + 1
+            if (client.id, client.round) == (1, 2):
+                raise ValueError("not now")
+            return super().train(client, got)
+
+    federation = ready(tmp_path, Execution(on_client_error="drop"), method=Counting(), rounds=3).federation
+    for number in (1, 2, 3):
+        federation.play_round(number)
+    memory = federation.memory
+    assert [float(memory.read(memory.versions[client])["visits"]) for client in range(4)] == [3.0, 2.0, 3.0, 3.0]
+    assert sorted(path.name for path in memory.folder.iterdir() if path.name.startswith("000000")) == [
+        f"000000-{number}-0.safetensors" for number in (1, 2, 3)
+    ]

@@ -68,6 +68,13 @@ def test_the_split_at_one_half_eq_7():
     assert found.tolist() == [True, False, False, True]
 
 
+def test_a_client_takes_one_half_for_clean_eq_7(monkeypatch):
+    client, _ = client_and_guess()
+    monkeypatch.setattr(FedDiv, "p_clean", lambda *_: torch.tensor([0.5, 0.4999, 0.0, 1.0]))
+    FedDiv().train(client, identity() | {"filter": FILTER})
+    assert client.notes["selected"].tolist() == [True, False, False, True]
+
+
 def test_before_there_is_a_filter_everything_is_clean():
     assert FedDiv().p_clean(torch.tensor(ROWS), torch.tensor(LABELS), NO_FILTER).tolist() == [1.0] * 4
 

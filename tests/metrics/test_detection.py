@@ -36,6 +36,13 @@ def test_samples_by_hand():
     assert scores["average_precision"] == pytest.approx(0.5 * 1 + 0.5 * 0.5)
 
 
+def test_precision_counts_what_was_called_and_recall_what_there_was():
+    scores = sample_detection([0.9, 0.8, 0.1, 0.2], [True, False, True, True])
+    assert scores["precision"] == 1 / 2
+    assert scores["recall"] == pytest.approx(1 / 3)
+    assert scores["f1"] == pytest.approx(2 / 5)
+
+
 @pytest.mark.parametrize(
     ("p_wrong", "wrong", "undefined"),
     [

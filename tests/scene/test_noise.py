@@ -158,6 +158,8 @@ def test_symmetric_reaches_every_other_class_evenly():
     assert counts[3] == 0
     others = np.delete(counts, 3)
     assert np.abs(others - others.mean()).max() < 5 * math.sqrt(others.mean())
+    everything_wrong = make_noise("constant:rate=1").apply(base).given
+    assert (everything_wrong != base.true).all()
 
 
 def test_pair_goes_up_or_down():
