@@ -285,7 +285,7 @@ def without_faults(faults: Sequence[Fault], base: Path) -> list[str]:
 
 
 def source_hash(root: Path = ROOT) -> str:
-    """sha256 of the package's source, as `fedwinnow.package_hash` has it."""
+    """sha256 of the package's source, as runs note it."""
     digest = hashlib.sha256()
     package = root / PACKAGE
     for name, path in sorted((path.relative_to(package).as_posix(), path) for path in package.rglob("*.py")):
