@@ -8,7 +8,8 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
-from fedwinnow.package_hash import package_source
+
+from fedwinnow.files import package_source
 
 ROOT = Path(__file__).parent.parent
 FEWEST = 60
