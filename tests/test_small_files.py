@@ -13,7 +13,7 @@ from fedwinnow import files
 from fedwinnow.auditing.decisions import check_reviewer
 from fedwinnow.auditing.reviewing.review_queue import ReviewQueue
 from fedwinnow.auditing.reviewing.review_server import as_json
-from fedwinnow.data import archives
+from fedwinnow.data import source_files
 from fedwinnow.data.source_files import read_npz
 from fedwinnow.errors import DataError, UsageError
 from remembering import command
@@ -29,7 +29,7 @@ def test_a_pipe_as_config_is_refused_without_waiting(tmp_path, capsys):
 
 def test_an_archive_that_unpacks_to_far_more_than_it_is_is_refused_unread(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "bomb.npz", x=np.zeros(2_000_000), y=np.zeros(3, int))
-    monkeypatch.setattr(archives, "ALWAYS_ALLOWED", 1_000_000)
+    monkeypatch.setattr(source_files, "ALWAYS_ALLOWED", 1_000_000)
     with pytest.raises(DataError, match=r"array 'x': 0.016 GB would come out of a file of .*allowed: 0.001 GB, or 100"):
         read_npz(tmp_path / "bomb.npz")
     assert list(read_npz(tmp_path / "bomb.npz", ("y",))) == ["y"]  # what is not asked for is not unpacked

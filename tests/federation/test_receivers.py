@@ -141,7 +141,7 @@ def test_the_command_and_the_report_say_who_receives_a_key(tmp_path, capsys):
     assert dispatch(["methods", "fedrn"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "the server and other sites" in text
-    assert "reliable neighbour of" in text
+    assert "of which this one is a reliable neighbour" in text
     assert dispatch(["methods", "winnow"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "other sites" not in text
