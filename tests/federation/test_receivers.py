@@ -146,7 +146,7 @@ def test_the_command_and_the_report_say_who_receives_a_key(tmp_path, capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert "other sites" not in text
     assert "every site that was visited before" in text
-    assert "the site's expected number of wrong labels of each class, which the server learns" in text
+    assert "expected number of wrong labels of each class: the columns of `statistics` sum to it" in text
     run(tmp_path, method="fedrn")
     assert "the server and other sites" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
