@@ -192,3 +192,11 @@ def test_every_old_module_leads_somewhere(old: str) -> None:
 
 def test_a_verdict_is_still_a_verdict() -> None:
     assert Verdict(torch.zeros(1), torch.zeros(1, dtype=torch.long)).p_wrong.tolist() == [0]
+
+
+def test_a_module_that_is_gone_has_no_new_name() -> None:
+    """Nobody is sent to a place where nothing is."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="fedwinnow.parts.average_mixtures")
+        with pytest.raises(ModuleNotFoundError, match=r"fedwinnow\.parts\.average_mixtures"):
+            catalogue.importlib.import_module("fedwinnow.parts.average_mixtures")

@@ -6,6 +6,7 @@ Each name warns once per process. Version 0.3 removes this file.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import warnings
 from collections.abc import Container, Mapping
@@ -35,6 +36,7 @@ MODULES = {
     "fedwinnow.parts.lid": "fedwinnow.mathematics.intrinsic_dimension",
     "fedwinnow.parts.mixture": "fedwinnow.mathematics.gaussian_mixture",
     "fedwinnow.parts.contributions": "fedwinnow.steps.contributions",
+    "fedwinnow.parts.distances": "fedwinnow.methods.fednoro",
     "fedwinnow.parts.criticality": "fedwinnow.steps.criticality",
     "fedwinnow.parts.history": "fedwinnow.steps.site_labels",
     "fedwinnow.parts.mixmatch": "fedwinnow.methods.dividemix",
@@ -96,11 +98,14 @@ def new_keywords(given: Mapping[str, Any], known: Container[str]) -> dict[str, A
 
 
 def new_module(name: str) -> str | None:
-    """The new name of a module of version 0.1; None if the name did not change."""
+    """The new name of a module of version 0.1; None if the name did not change, or the module is gone."""
     if name in MODULES:
         return MODULES[name]
     folder, _, module = name.rpartition(".")
-    return f"{MODULES[folder]}.{module}" if folder in FOLDERS else None
+    if folder not in FOLDERS:
+        return None
+    new = f"{MODULES[folder]}.{module}"
+    return new if os.path.exists(os.path.join(os.path.dirname(__file__), *new.split(".")[1:]) + ".py") else None
 
 
 class OldModules:
