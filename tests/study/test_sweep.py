@@ -225,7 +225,7 @@ def engine_study(tmp_path, out, how, **options):
 @needs_kill
 def test_processes_give_the_same_results_and_survive_a_killed_one(tmp_path):
     swept = engine_study(tmp_path, "killed", "kill", jobs=2)
-    assert (tmp_path / "mark").exists()
+    assert (tmp_path / "mark.stumbled").exists()
     assert [one.status for one in swept.outcomes] == ["finished"] * 4
     engine_study(tmp_path, "serial", "kill", jobs=1)  # the mark is there, so nothing goes wrong
     assert_same_runs(tmp_path / "killed", tmp_path / "serial")
@@ -236,7 +236,7 @@ def test_a_dask_cluster_loses_a_worker_midway(tmp_path):
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         swept = engine_study(tmp_path, "dask", "kill", engine=f"dask:address={cluster.scheduler_address}")
-    assert (tmp_path / "mark").exists()
+    assert (tmp_path / "mark.stumbled").exists()
     assert [one.status for one in swept.outcomes] == ["finished"] * 4
     engine_study(tmp_path, "serial", "kill")
     assert_same_runs(tmp_path / "dask", tmp_path / "serial")
@@ -259,7 +259,7 @@ def test_how_many_runs_go_at_a_time(engine, jobs, words):
 def test_ray_loses_a_worker_midway(tmp_path):
     pytest.importorskip("ray", reason="the extra 'ray' is not installed: pip install '.[ray]'")
     swept = engine_study(tmp_path, "ray", "kill", engine="ray", jobs=2)
-    assert (tmp_path / "mark").exists()
+    assert (tmp_path / "mark.stumbled").exists()
     assert [one.status for one in swept.outcomes] == ["finished"] * 4
     engine_study(tmp_path, "serial", "kill")
     assert_same_runs(tmp_path / "ray", tmp_path / "serial")

@@ -18,12 +18,17 @@ class Stumbling(Method):
 
     name: ClassVar[str] = "stumbling"
     how: Literal["raise", "interrupt", "kill", "never"] = option("raise", "What goes wrong.")
-    mark: Path = option(Path("mark"), "A file that is there once it has gone wrong.")
+    mark: Path = option(Path("mark"), "Once it has gone wrong, a file of this name and '.stumbled' is there.")
+
+    @property
+    def stumbled(self):
+        """Not the option's own path: a file that an option names belongs to a run's identity."""
+        return self.mark.with_name(f"{self.mark.name}.stumbled")
 
     def merge(self, server, replies):
         super().merge(server, replies)
-        if server.round == 2 and self.how != "never" and not self.mark.exists():
-            self.mark.touch()
+        if server.round == 2 and self.how != "never" and not self.stumbled.exists():
+            self.stumbled.touch()
             if self.how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             raise KeyboardInterrupt if self.how == "interrupt" else ValueError("a slip of the pen")
