@@ -23,6 +23,7 @@ FOLDERS = {
     GROUND: "the ground: errors, options, the catalogue, randomness, writing files whole, tables in the terminal",
     "data": "where samples come from: files, tables, images, published sets",
     "models": "the models, and yours",
+    "encoders": "frozen models that turn samples into rows once, and the cache of these rows",
     "scene": "who holds what, and which labels are wrong",
     "mathematics": "what knows no client: payloads, losses, optimisers, aggregators, mixtures, views",
     "metrics": "scores, as functions of numbers",

@@ -82,6 +82,11 @@ class TaskSettings(SceneSettings):
         fits=lambda value: not is_number(value) or is_amount(float(value)),
         allowed=f"{AMOUNT}, or the name of data",
     )
+    encoder: Any = setting(
+        None,
+        "A frozen encoder (see `fedwinnow encoders`) that turns images or texts into rows once; the model is the head.",
+        since="0.2.0",
+    )
     method: Any = setting("fedavg", "The method, or a file with your own: ./my_method.py:key=value.")
     model: Any = setting(
         None,

@@ -33,6 +33,7 @@ FAMILIES = {
     "noises": ("noise", "scene/noises", "fedwinnow.noises"),
     "flips": ("flip", "scene/flips", "fedwinnow.flips"),
     "models": ("model", "models", "fedwinnow.models"),
+    "encoders": ("encoder", "encoders", "fedwinnow.encoders"),
     "methods": ("method", "methods", "fedwinnow.methods"),
     "losses": ("loss", "mathematics/losses.py", "fedwinnow.losses"),
     "aggregators": ("aggregator", "mathematics/aggregators.py", "fedwinnow.aggregators"),

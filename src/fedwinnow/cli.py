@@ -59,6 +59,7 @@ COMMANDS = {
     "noises": ("fedwinnow.commands.catalogues:Noises", "the noises (how wrong is each client), with every option"),
     "flips": ("fedwinnow.commands.catalogues:Flips", "the flips (what a wrong label becomes), with every option"),
     "models": ("fedwinnow.commands.catalogues:Models", "the models, with every option"),
+    "encoders": ("fedwinnow.commands.catalogues:Encoders", "the frozen encoders, with every option"),
     "methods": ("fedwinnow.commands.methods:Methods", "the methods: needs, exposure, options, citation"),
     "losses": ("fedwinnow.commands.catalogues:Losses", "the losses, with every option"),
     "aggregators": (

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -73,6 +74,23 @@ def sweep(folder: Path, *names: str) -> None:
         found = LEFT_OVER.fullmatch(path.name)
         if found is not None and (not names or found[1] in names):
             path.unlink(missing_ok=True)
+
+
+def try_lock(handle: int) -> bool:
+    """Take a lock that ends with this process; False when another process has it."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            os.lseek(handle, 0, os.SEEK_SET)
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 # The form of a value: a type or several, [form] for a list, {"key": form} for a table in which a key that ends in ? may

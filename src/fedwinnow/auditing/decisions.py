@@ -15,8 +15,7 @@ from pathlib import Path
 
 from fedwinnow.auditing.audit_folder import table_text
 from fedwinnow.errors import DataError, RunError, UsageError
-from fedwinnow.experiment.run_folder import try_lock
-from fedwinnow.files import sweep, write_text
+from fedwinnow.files import sweep, try_lock, write_text
 
 HEADER = ("id", "reviewer", "decision", "label", "time")
 ACCEPT, KEEP, OTHER, SKIP = "accept", "keep", "other", "skip"

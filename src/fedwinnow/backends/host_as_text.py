@@ -16,6 +16,8 @@ from fedwinnow.all_settings import SiteSettings
 from fedwinnow.backends.shared_memory import OpenedArrays, SharedArrays
 from fedwinnow.data.dataset import Features, Resident
 from fedwinnow.data.images import ImageFrame, LazyImages
+from fedwinnow.encoders.encoded import Encoded
+from fedwinnow.encoders.scaling import Scaling
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.host import Host, Setup, Sites
 from fedwinnow.federation.memory import Memory
@@ -61,6 +63,13 @@ def describe_features(features: Features, arrays: SharedArrays) -> dict[str, Any
         return {"array": arrays.describe(features.array)}
     if isinstance(features, LazyImages):
         return {"files": arrays.describe_texts(features.paths), "frame": dataclasses.asdict(features.frame)}
+    if isinstance(features, Encoded):
+        return {
+            "segments": [arrays.describe(segment) for segment in features.segments],
+            "index": arrays.describe(features.index),
+            "scale": features.scaling.scale,
+            "scaling": [arrays.describe(features.scaling.mean), arrays.describe(features.scaling.factor)],
+        }
     raise UsageError(
         f"--backend processes cannot share samples kept in a {type(features).__name__}; allowed: arrays and image "
         f"files. Use --backend serial."
@@ -128,6 +137,9 @@ def build_features(described: dict[str, Any], arrays: OpenedArrays) -> Features:
     """Samples in memory, or the files they are decoded from."""
     if "array" in described:
         return Resident(arrays.open(described["array"]))
+    if "segments" in described:
+        scaling = Scaling(described["scale"], *map(arrays.open, described["scaling"]))
+        return Encoded(tuple(map(arrays.open, described["segments"])), arrays.open(described["index"]), scaling)
     return LazyImages(arrays.texts(described["files"]), ImageFrame(**described["frame"]))
 
 

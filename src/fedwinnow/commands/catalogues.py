@@ -130,6 +130,13 @@ class Models(Catalogue):
 
 
 @dataclass(frozen=True)
+class Encoders(Catalogue):
+    """The encoders: frozen models that turn images or texts into rows once, so that only a small head is trained."""
+
+    family: ClassVar[str] = "encoders"
+
+
+@dataclass(frozen=True)
 class Losses(Catalogue):
     """The losses: any method takes one with loss=NAME."""
 

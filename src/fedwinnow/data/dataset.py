@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -73,6 +73,26 @@ class Resident:
 
 
 @dataclass(frozen=True, eq=False)
+class Texts:
+    """The texts behind token ids, for encoders that read texts; the strings are shared by all subsets."""
+
+    texts: Sequence[str]
+    rows: Rows | None = None  # None: all, in their order
+
+    def __len__(self) -> int:
+        return len(self.texts) if self.rows is None else len(self.rows)
+
+    def take(self, rows: Rows) -> list[str]:
+        """The texts at these rows."""
+        places = rows if self.rows is None else self.rows[rows]
+        return [self.texts[place] for place in places.tolist()]
+
+    def subset(self, rows: Rows) -> Texts:
+        """The texts of these rows only."""
+        return Texts(self.texts, np.asarray(rows if self.rows is None else self.rows[rows]))
+
+
+@dataclass(frozen=True, eq=False)
 class Samples:
     """One part of a data set, the training or the test samples; all arrays have the order of the features."""
 
@@ -82,6 +102,7 @@ class Samples:
     true: Labels | None = None  # where the truth is known
     sites: NDArray[np.str_] | None = None  # which site holds the sample, where the data has it
     human: dict[str, Labels] = field(default_factory=dict)  # further labels by people, by name (CIFAR-N)
+    texts: Texts | None = None  # what the token ids were made of, where the source has it
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -101,6 +122,7 @@ class Samples:
             true=None if self.true is None else self.true[rows],
             sites=None if self.sites is None else self.sites[rows],
             human={name: column[rows] for name, column in self.human.items()},
+            texts=None if self.texts is None else self.texts.subset(rows),
         )
 
 
@@ -191,8 +213,9 @@ def check_samples(where: str, samples: Samples, classes: int) -> None:
     count = len(samples.features)
     if count == 0:
         raise DataError(f"{where}: there are no samples.")
-    columns = {"labels": samples.labels, "ids": samples.ids, "true": samples.true, "sites": samples.sites}
-    for name, column in (columns | dict(samples.human)).items():
+    columns: dict[str, Sized | None] = {"labels": samples.labels, "ids": samples.ids, "true": samples.true}
+    columns |= {"sites": samples.sites, "texts": samples.texts, **samples.human}
+    for name, column in columns.items():
         if column is not None and len(column) != count:
             raise DataError(f"{where}: {count} samples but {len(column)} {name}; every sample needs one.")
     for name, labels in {"label": samples.labels, "true label": samples.true, **samples.human}.items():

@@ -62,7 +62,7 @@ def real_stage(experiment: Experiment, own: Dataset, samples: dict[str, int]) ->
     features = RemoteSamples(tuple(own.train.features.shape), own.train.features.dtype, total)
     sites = Sites(features, scene.holdings, scene.given, shape, own.mean, own.std)
     aside = set_aside(method, own, experiment)
-    parts, labels = scored_parts(aside, scene, np.zeros(total, bool))
+    parts, labels = scored_parts(aside, scene, own, np.zeros(total, bool))
     resolved = dataclasses.replace(experiment, method=method, model=models_of(experiment, method, shape))
     return Stage(resolved, scene, method, sites, np.arange(total), sites, names, parts, labels, aside, simulated=False)
 
@@ -107,6 +107,11 @@ def refuse_unsuitable(method: Method, experiment: Experiment) -> None:
     for need in method.needed():
         if need in reasons:
             raise UsageError(f"method '{method.name}' {reasons[need]}, which real sites do not offer. Choose another.")
+    if experiment.encoder is not None:
+        raise UsageError(
+            f"--encoder {experiment.encoder} was given; over a network it is allowed with --scene only. Let every site "
+            f"encode its samples first (fedwinnow encode) and give the folder of features as its data."
+        )
     if experiment.validation or experiment.memorisation_every or experiment.public is not None:
         raise UsageError(
             "--validation, --memorisation-every and --public look at the sites' samples; allowed with --scene only."

@@ -13,7 +13,7 @@ from fedwinnow.models.make_model import in_turn
 from fedwinnow.options import file_options, format_spec, parse_spec
 from fedwinnow.setting import flag_of
 
-FAMILY_OF = {"method": "methods", "model": "models", "optimizer": "optimizers", "public": "data"}
+FAMILY_OF = {"method": "methods", "model": "models", "optimizer": "optimizers", "public": "data", "encoder": "encoders"}
 
 
 def refuse_files(settings: dict[str, Any]) -> None:

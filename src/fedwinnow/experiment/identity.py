@@ -7,6 +7,7 @@ from typing import Any
 from fedwinnow import catalogue, files
 from fedwinnow.all_settings import Redo
 from fedwinnow.data.content_hash import Contents
+from fedwinnow.encoders.make_encoder import find_encoder
 from fedwinnow.errors import StaleError
 from fedwinnow.experiment.own_code import Pieces, code_of_models, code_of_part, code_of_spec
 from fedwinnow.experiment.prepare import Stage
@@ -31,6 +32,7 @@ def identity_of(stage: Stage, judge: str | Part = "") -> Identity:
         "fedwinnow": {"version": __version__, "source": files.package_source()},
         "code": code_in(stage.experiment, stage.method, judge),
         "data": data_in(stage.scene.dataset.known_contents(), aside),
+        **({} if stage.encoding is None else {"encoder": stage.encoding.facts()}),
     }
 
 
@@ -48,6 +50,7 @@ def code_in(experiment: Experiment, method: Method, judge: str | Part = "") -> d
         "aggregator": named("aggregators", method.aggregate),
         "optimizer": named("optimizers", experiment.optimizer),
         "judge": named("judges", judge) if judge else {},
+        "encoder": {} if experiment.encoder is None else code_of_part(find_encoder(experiment.encoder)),
     }
     return {part: pieces for part, pieces in found.items() if pieces}
 
@@ -77,6 +80,9 @@ def changes(before: Identity, now: Identity) -> list[str]:
         there, here = before.get("data", {}).get(name), now["data"].get(name)
         if there is None or here is None or there["hash"] != here["hash"]:
             found.append(f"the values of {(here or there)['name']} have changed")
+    there, here = (one.get("encoder") or {} for one in (before, now))
+    if there.get("hash") != here.get("hash"):
+        found.append("the weights or settings of the encoder have changed")
     return list(dict.fromkeys(found))
 
 

@@ -23,6 +23,7 @@ from fedwinnow.all_settings import ExecutionSettings
 from fedwinnow.backends.make_backend import make_backend
 from fedwinnow.device import choose_device, peak_memory
 from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, RunError, UsageError, memory_in_words
+from fedwinnow.experiment.encoding import write_encoding
 from fedwinnow.experiment.evaluation import Evaluation
 from fedwinnow.experiment.identity import FILE as IDENTITY
 from fedwinnow.experiment.identity import Identity, admit, identity_of
@@ -239,6 +240,8 @@ class Player:
             self.folder.write_json(
                 "environment.json", environment(self.stage, self.execution.backend, self.execution.device)
             )
+            if self.stage.encoding is not None:
+                write_encoding(self.folder, self.stage.encoding)
             self.federation.start()
             self.folder.keep_rounds(0)
             return

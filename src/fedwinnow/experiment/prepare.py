@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fedwinnow.data.dataset import Features
+from fedwinnow.data.dataset import Dataset, Features
 from fedwinnow.errors import DataError, UsageError
+from fedwinnow.experiment.encoding import HEAD, Encoding, encoding_of, refuse_views
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.trusted_and_public import SetAside, set_aside
 from fedwinnow.federation.host import Setup, Sites
@@ -39,8 +40,11 @@ class Stage:
     labels: dict[str, Integers]
     aside: SetAside
     simulated: bool = True  # False for real sites, whose samples are not here and must not be asked about
+    encoding: Encoding | None = None  # the frozen encoder behind the features, if there is one
 
     def __post_init__(self) -> None:
+        if self.encoding is not None:
+            refuse_views(self.method, self.experiment.views)
         if self.experiment.views != "none":
             self.sites.shape.need_images(f"--views {self.experiment.views}")
         if self.method.mixes:
@@ -66,10 +70,10 @@ def prepare(experiment: Experiment, scene: Scene | None = None) -> Stage:
     """Build the stage of an experiment; `scene` replaces the scene of the settings."""
     method = find_method(experiment.method)
     scene = make_scene(experiment) if scene is None else scene
-    dataset = scene.dataset
+    held_out = hold_out(scene, experiment.validation, experiment.seed)
+    encoding, dataset = encoded_data(experiment, scene, held_out)
     shape = Shape.of(dataset)
     judged = Sites(dataset.train.features, scene.holdings, scene.given, shape, dataset.mean, dataset.std)
-    held_out = hold_out(scene, experiment.validation, experiment.seed)
     keep = ~held_out & allowed_by(method, scene)
     holdings = restricted(scene.holdings, keep)
     sites = dataclasses.replace(judged, holdings=holdings, given=scene.given[keep])
@@ -77,15 +81,32 @@ def prepare(experiment: Experiment, scene: Scene | None = None) -> Stage:
     if "pooled_data" in method.needs:
         order = np.argsort(holdings.rows, kind="stable")
         sites, names, places = pooled(sites, order), ("everybody",), places[order]
-    aside = set_aside(method, dataset, experiment)
-    parts, labels = scored_parts(aside, scene, held_out)
+    aside = set_aside(method, dataset, experiment, encoding)
+    parts, labels = scored_parts(aside, scene, dataset, held_out)
     resolved = dataclasses.replace(experiment, method=method, model=models_of(experiment, method, shape))
-    return Stage(resolved, scene, method, sites, places, judged, names, parts, labels, aside)
+    if encoding is not None:
+        resolved = dataclasses.replace(resolved, encoder=str(encoding.data_encoder.encoder))
+    return Stage(resolved, scene, method, sites, places, judged, names, parts, labels, aside, encoding=encoding)
+
+
+def encoded_data(
+    experiment: Experiment, scene: Scene, held_out: np.ndarray[Any, np.dtype[np.bool_]]
+) -> tuple[Encoding | None, Dataset]:
+    """The data as the model sees it: that of the scene, or with an encoder rows in its place.
+
+    All training samples of the sites count for the scaling, whatever the method trains on, so that methods compare.
+    """
+    if experiment.encoder is None:
+        return None, scene.dataset
+    trained = restricted(scene.holdings, ~held_out)
+    encoding = encoding_of(experiment.encoder, scene.dataset, trained, experiment.least_count)
+    return encoding, encoding.encoded(scene.dataset)
 
 
 def models_of(experiment: Experiment, method: Method, shape: Shape) -> Any:
     """The model, or several models that the clients share out in turn if every client has its own."""
-    models = in_turn(experiment.model or model_for(shape))
+    usual = model_for(shape) if experiment.encoder is None else HEAD
+    models = in_turn(experiment.model or usual)
     if len(models) == 1:
         return models[0]
     if not method.own_models:
@@ -145,7 +166,7 @@ def pooled(sites: Sites, order: Integers) -> Sites:
 
 
 def scored_parts(
-    aside: SetAside, scene: Scene, held_out: np.ndarray[Any, np.dtype[np.bool_]]
+    aside: SetAside, scene: Scene, dataset: Dataset, held_out: np.ndarray[Any, np.dtype[np.bool_]]
 ) -> tuple[dict[str, Features], dict[str, Integers]]:
     """The samples that belong to no client, and their labels: true ones for the test, given ones for validation."""
     parts: dict[str, Features] = {}
@@ -153,7 +174,7 @@ def scored_parts(
     if aside.test is not None and aside.test_labels is not None:
         parts["test"], labels["test"] = aside.test, aside.test_labels
     if held_out.any():
-        parts["validation"] = scene.dataset.train.features.subset(scene.holdings.rows[held_out])
+        parts["validation"] = dataset.train.features.subset(scene.holdings.rows[held_out])
         labels["validation"] = scene.given[held_out]
     if aside.public is not None:
         parts["public"] = aside.public

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +31,7 @@ from fedwinnow.files import (
     settle,
     sweep,
     text_of,
+    try_lock,
     write_text,
 )
 from fedwinnow.mathematics.payload import FlatModel, Payload
@@ -47,6 +46,8 @@ ADDED |= {"method.steady": 0.0}
 MADE = (
     "summary.json",
     "identity.json",
+    "encoder.json",
+    "encoder.npz",
     "environment.json",
     "scene.json",
     "scene.npz",
@@ -332,20 +333,3 @@ def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in table.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return flat
-
-
-def try_lock(handle: int) -> bool:
-    """Take a lock that ends with this process; False when another process has it."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            os.lseek(handle, 0, os.SEEK_SET)
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

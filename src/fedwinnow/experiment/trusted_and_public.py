@@ -18,6 +18,7 @@ from fedwinnow.data.content_hash import Contents
 from fedwinnow.data.dataset import Dataset, Features, InputStep
 from fedwinnow.data.load import load
 from fedwinnow.errors import DataError, UsageError
+from fedwinnow.experiment.encoding import Encoding
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Setup, Sites, new_model
 from fedwinnow.federation.method import Method
@@ -40,7 +41,7 @@ class SetAside:
     facts: dict[str, Any] = field(default_factory=dict)  # how many, and where from; the same in a resumed run
 
 
-def set_aside(method: Method, dataset: Dataset, experiment: Experiment) -> SetAside:
+def set_aside(method: Method, dataset: Dataset, experiment: Experiment, encoding: Encoding | None = None) -> SetAside:
     """Set trusted and public samples aside as the settings ask; refuse a method that needs more."""
     refuse_lacking(method, experiment)
     test = dataset.test
@@ -55,7 +56,7 @@ def set_aside(method: Method, dataset: Dataset, experiment: Experiment) -> SetAs
         trusted = test.features.subset(chosen)
         known = test.true is not None or dataset.labels_trusted
         facts["trusted"] = {"samples": len(chosen), "labels": "true" if known else "given"}
-    public, contents, rest = take_public(dataset, experiment, rest, facts)
+    public, contents, rest = take_public(dataset, experiment, rest, facts, encoding)
     return SetAside(
         test=None if test is None else test.features.subset(rest),
         test_labels=None if test is None else labels[rest],
@@ -108,15 +109,20 @@ def drawn(flag: str, wanted: float, rows: Integers, seed: int) -> tuple[Integers
 
 
 def take_public(
-    dataset: Dataset, experiment: Experiment, rows: Integers, facts: dict[str, Any]
+    dataset: Dataset,
+    experiment: Experiment,
+    rows: Integers,
+    facts: dict[str, Any],
+    encoding: Encoding | None = None,
 ) -> tuple[Features | None, Contents | None, Integers]:
     """The public samples, their contents if they come from other data, and the rest of the test part."""
     wanted = amount(experiment.public)
     if wanted is None:
         other = load(experiment.public)
-        refuse_other_kind(dataset, other)
+        other_encoded = other if encoding is None else encoding.encoded(other)
+        refuse_other_kind(dataset, other_encoded)
         facts["public"] = {"samples": len(other.train), "source": other.source, "fingerprint": other.fingerprint()}
-        return other.train.features, other.known_contents(), rows
+        return other_encoded.train.features, other.known_contents(), rows
     chosen, rest = drawn("public", wanted, rows, experiment.seed)
     if not len(chosen) or dataset.test is None:
         return None, None, rest

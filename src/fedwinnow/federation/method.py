@@ -120,6 +120,11 @@ class Method(Part):
                     f'uses = ("{field.name}",).'
                 )
 
+    @property
+    def needs_views(self) -> bool:
+        """Whether the method is nothing without random views of images, which the features of an encoder lack."""
+        return False
+
     @classmethod
     @cache
     def unused(cls) -> tuple[str, ...]:

@@ -139,6 +139,10 @@ class GlobalReviser(Method):
 
     # --- Algorithm 1: the server -----------------------------------------------------------------------------------
 
+    @property
+    def needs_views(self) -> bool:
+        return self.weak != "none" or self.strong != "none"
+
     def warm_up_rounds(self, server: Server) -> int:
         """Rounds before labels are refined."""
         passes = rounds_of_passes(server, None, share=0.2, least=1)

@@ -74,6 +74,10 @@ class FedLsr(Method):
         None, "The second view changes a whole batch in the same way.", presets={"paper": False, "code": True}
     )
 
+    @property
+    def needs_views(self) -> bool:
+        return True
+
     def objective(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload) -> Tensor:
         first, second = client.model.module(x), client.model.module(self.second_view(client, rows))
         client.forward_samples += len(x)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedwinnow.data.dataset import Dataset, Resident, Samples
+from fedwinnow.data.dataset import Dataset, Resident, Samples, Texts
 from fedwinnow.data.published_files import PublishedFile, missing_line
 from fedwinnow.data.source import Source
 from fedwinnow.data.source_files import hash_of_files
@@ -76,4 +76,4 @@ class AgNews(Source):
             raise DataError(f"{path} cannot be read ({problem}).") from problem
         truth = np.array(labels, dtype=np.int64)
         tokens = token_ids(texts, self.length, self.vocabulary)
-        return Samples(Resident(tokens), truth, np.arange(len(truth)), true=truth)
+        return Samples(Resident(tokens), truth, np.arange(len(truth)), true=truth, texts=Texts(texts))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedwinnow.data.arrays import from_arrays
-from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.dataset import Dataset, Samples, Texts
 from fedwinnow.data.images import ImageFrame, decode, is_grey
 from fedwinnow.data.source import Source
 from fedwinnow.data.tokens import token_ids
@@ -74,6 +74,12 @@ class HuggingFace(Source):
             kind="tokens" if roles.text is not None else "auto",
             vocabulary=self.vocabulary if roles.text is not None else None,
         )
+        if roles.text is not None:
+            dataset = replace(
+                dataset,
+                train=with_texts(dataset.train, training[roles.text]),
+                test=None if dataset.test is None or test is None else with_texts(dataset.test, test[roles.text]),
+            )
         return replace(dataset, name=self.dataset.rpartition("/")[2])
 
     def features(self, split: Any, roles: Roles, frame: ImageFrame | None) -> Any:
@@ -81,8 +87,18 @@ class HuggingFace(Source):
         if roles.image is not None and frame is not None:
             return np.stack([decode(image, frame) for image in present(self.dataset, split[roles.image])])
         if roles.text is not None:
-            return token_ids([str(text or "") for text in split[roles.text]], self.length, self.vocabulary)
+            return token_ids(as_texts(split[roles.text]), self.length, self.vocabulary)
         return np.stack([np.asarray(list(split[name]), dtype=np.float64) for name in roles.numbers], axis=1)
+
+
+def as_texts(column: Iterable[Any]) -> list[str]:
+    """The texts of a column; a missing one is empty."""
+    return [str(text or "") for text in column]
+
+
+def with_texts(samples: Samples, column: Iterable[Any]) -> Samples:
+    """The samples with the texts that their token ids were made of."""
+    return replace(samples, texts=Texts(as_texts(column)))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from fedwinnow.data.content_hash import Contents, contents_of_files
-from fedwinnow.data.dataset import Dataset, Features, Resident, Samples
+from fedwinnow.data.dataset import Dataset, Features, Resident, Samples, Texts
 from fedwinnow.data.images import BrokenImage, ImageFrame, channel_statistics, common_frame, load_images
 from fedwinnow.data.labels import warn_of_alike_classes
 from fedwinnow.data.schema import TableSchema, encode_labels, encode_rows, fit, read_schema
@@ -152,7 +152,8 @@ class TableSource(Source):
         true = None if self.true is None else encode_labels(table, self.true, "true label", schema)
         ids = np.arange(1, len(table) + 1) if self.id is None else table.id_column(self.id)
         sites = None if site is None else table.name_column(site, "site")
-        return Samples(self.features(table, schema, frame), labels, ids, true=true, sites=sites)
+        texts = None if self.text is None else Texts(table.column(self.text))
+        return Samples(self.features(table, schema, frame), labels, ids, true=true, sites=sites, texts=texts)
 
     def features(self, table: TextTable, schema: TableSchema, frame: ImageFrame | None) -> Features:
         """Images, token ids or rows of numbers."""

