@@ -17,7 +17,7 @@ from fedwinnow.backends.shared_memory import OpenedArrays, SharedArrays
 from fedwinnow.data.dataset import Features, Resident
 from fedwinnow.data.images import ImageFrame, LazyImages
 from fedwinnow.encoders.encoded import Encoded
-from fedwinnow.encoders.scaling import Scaling
+from fedwinnow.encoders.head_input import Scaling
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.host import Host, Setup, Sites
 from fedwinnow.federation.memory import Memory

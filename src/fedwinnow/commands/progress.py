@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -11,11 +12,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedwinnow.commands.common import escaped
+from fedwinnow.encoders.progress import WATCH
 from fedwinnow.experiment.play import Watcher
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.experiment.report.templates import number, percent
 from fedwinnow.experiment.time_estimate import estimate, in_words
 from fedwinnow.terminal import Grid
+
+APART = 10.0  # seconds between two lines about encoding, where there is no terminal
 
 
 class Bar(Watcher):
@@ -24,7 +28,7 @@ class Bar(Watcher):
     def __init__(self, console: Console, backend: str = "serial", device: str | None = None) -> None:
         self.console, self.backend, self.device = console, backend, device
         self.progress = Progress(
-            TextColumn("round"),
+            TextColumn("{task.description}"),
             MofNCompleteColumn(),
             BarColumn(),
             TextColumn("{task.fields[text]}"),
@@ -35,20 +39,34 @@ class Bar(Watcher):
             disable=not console.is_terminal or console.quiet,
             transient=True,
         )
-        self.task = self.progress.add_task("rounds", total=None, text="")
+        self.task = self.progress.add_task("round", total=None, text="")
+        self.told = time.monotonic()
 
     def __enter__(self) -> Bar:
         self.progress.start()
+        self.unwatched = WATCH.set(self.encoding)
         return self
+
+    def encoding(self, done: int, total: int, seconds: float) -> None:
+        """Show how far the encoder is; without a terminal, a line now and then."""
+        if self.progress.disable:
+            if time.monotonic() - self.told > APART and done < total:
+                self.told = time.monotonic()
+                self.console.print(f"{done} of {total} samples are encoded; {in_words(seconds)} left", markup=False)
+            return
+        self.progress.update(
+            self.task, description="encoding", total=total, completed=done, text=f"{in_words(seconds)} left"
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        WATCH.reset(self.unwatched)
         self.progress.stop()
 
     def started(self, stage: Stage, done: int, rounds: int) -> None:
         """Print what will be run, and how long it will take."""
-        self.progress.update(self.task, total=rounds, completed=done)
+        self.progress.reset(self.task, description="round", total=rounds, completed=done, text="")
         scene = stage.scene
         again = f", continuing after round {done}" if done else ""
         unknown = math.isnan(scene.realised_rate)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedwinnow.data.dataset import Resident, Rows
 from fedwinnow.encoders.encoder import Matrix
-from fedwinnow.encoders.scaling import Scaling
+from fedwinnow.encoders.head_input import Scaling
 
 Half = NDArray[np.float16]
 

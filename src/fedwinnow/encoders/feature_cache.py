@@ -29,8 +29,8 @@ from fedwinnow.data.images import LazyImages
 from fedwinnow.data.source_files import cache_folder
 from fedwinnow.encoders.encoded import Encoded, Half
 from fedwinnow.encoders.encoder import Matrix, OpenEncoder
+from fedwinnow.encoders.head_input import Scaling
 from fedwinnow.encoders.progress import Pace
-from fedwinnow.encoders.scaling import Scaling
 from fedwinnow.errors import DataError, FedwinnowWarning
 from fedwinnow.files import make_folder, replacing, sweep, try_lock, write_text
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from fedwinnow.catalogue import make
+from fedwinnow.catalogue import entries, make
 from fedwinnow.data.dataset import Dataset, Samples
 from fedwinnow.encoders.encoded import Encoded
 from fedwinnow.encoders.encoder import Encoder, OpenEncoder, Scale
 from fedwinnow.encoders.feature_cache import FeatureCache
-from fedwinnow.encoders.scaling import Scaling
+from fedwinnow.encoders.head_input import Scaling
 from fedwinnow.errors import UsageError
 from fedwinnow.models.make_model import is_own
 from fedwinnow.models.model import Shape
@@ -21,7 +20,7 @@ def find_encoder(spec: Any) -> Encoder:
     """The encoder of a spec, a table with `kind`, a user's file, or the encoder itself."""
     if isinstance(spec, dict) and isinstance(spec.get("kind"), str) and is_own(spec["kind"]):
         spec = {**spec, **own_parts(spec["kind"])}
-    elif isinstance(spec, str) and is_own(spec):
+    elif isinstance(spec, str) and is_own(spec) and spec.partition(":")[0].strip() not in entries("encoders"):
         spec = own_parts(spec)
     if not isinstance(spec, str | dict | Encoder):
         raise UsageError(
@@ -93,8 +92,3 @@ class DataEncoder:
             vocabulary=0,
             contents=dataset.known_contents(),
         )
-
-
-def encoder_files(spec: Any) -> list[Path]:
-    """The files that an encoder's options name."""
-    return [value for value in find_encoder(spec).values().values() if isinstance(value, Path)]

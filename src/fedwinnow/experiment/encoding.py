@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.source_files import read_npz
 from fedwinnow.encoders.encoded import Encoded
+from fedwinnow.encoders.head_input import Scaling, Sums, needs_sums, pieces_of
 from fedwinnow.encoders.make_encoder import DataEncoder
-from fedwinnow.encoders.scaling import Scaling, Sums, pieces_of
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.run_folder import RunFolder
+from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.method import Method
 from fedwinnow.files import json_of
 from fedwinnow.scene.holdings import Holdings
 
 HEAD = "linear"  # the model with an encoder when the user names none
 FILE, ARRAYS = "encoder.json", "encoder.npz"
+SUMS = "encoder_sums"  # the key in the ledger
 FORMAT = 1
 
 
@@ -30,7 +34,7 @@ class Encoding:
 
     data_encoder: DataEncoder
     scaling: Scaling
-    sites: int  # how many sites gave sums
+    told: tuple[int, ...]  # the sites that gave sums
 
     def encoded(self, dataset: Dataset) -> Dataset:
         """Data as the run's model takes it."""
@@ -51,16 +55,26 @@ def encoding_of(spec: Any, dataset: Dataset, trained: Holdings, least_count: int
     """The encoder of a run, with a scaling from the sums of those sites that have enough training samples."""
     data_encoder = DataEncoder.for_data(spec, dataset)
     features = data_encoder.features(dataset.train)
-    sums = [sums_of(features, data_encoder, trained.rows[trained.of(site)]) for site in range(trained.clients)]
-    told = [one for site in sums if (one := site.told(data_encoder.scale, least_count)) is not None]
-    return Encoding(data_encoder, Scaling.fitted(data_encoder.scale, told, data_encoder.opened.width), len(told))
+    told: dict[int, Sums] = {}
+    for site in range(trained.clients) if needs_sums(data_encoder.scale) else ():
+        found = sums_of(features, data_encoder, trained.rows[trained.of(site)]).told(data_encoder.scale, least_count)
+        if found is not None:
+            told[site] = found
+    scaling = Scaling.fitted(data_encoder.scale, told.values(), data_encoder.opened.width)
+    return Encoding(data_encoder, scaling, tuple(told))
 
 
 def sums_of(features: Encoded, data_encoder: DataEncoder, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Sums:
     """The sums of one site, from its rows alone."""
-    if data_encoder.scale in ("l2", "none"):
-        return Sums(0, np.zeros(0), np.zeros(0))
     return Sums.of(map(features.raw, pieces_of(rows)), data_encoder.opened.width, data_encoder.scale)
+
+
+def book_sums(ledger: Ledger, encoding: Encoding, site_names: Sequence[str]) -> None:
+    """Note what sites have told before the first round: sums of values and squares per column, or counts."""
+    per_column = 1 if encoding.scaling.scale == "idf_l2" else 2
+    sent = torch.zeros(1 + per_column * len(encoding.scaling.mean), dtype=torch.float64)
+    for site in encoding.told:
+        ledger.record(site_names[site], {SUMS: sent})
 
 
 def refuse_views(method: Method, views: str) -> None:
@@ -83,7 +97,7 @@ def refuse_views(method: Method, views: str) -> None:
 def write_encoding(folder: RunFolder, encoding: Encoding) -> None:
     """Write what is needed to encode further samples in the same way."""
     folder.write_arrays(ARRAYS, mean=encoding.scaling.mean, factor=encoding.scaling.factor)
-    folder.write_json(FILE, {"format": FORMAT, **encoding.facts(), "sites": encoding.sites})
+    folder.write_json(FILE, {"format": FORMAT, **encoding.facts(), "sites": len(encoding.told)})
 
 
 def saved_encoding(folder: Path, dataset: Dataset) -> Encoding | None:
@@ -105,4 +119,4 @@ def saved_encoding(folder: Path, dataset: Dataset) -> Encoding | None:
     if any(name not in arrays or arrays[name].shape != (facts["width"],) for name in ("mean", "factor")):
         raise DataError(f"{folder / ARRAYS}: not the scaling that was written here. Restore the file.")
     scaling = Scaling(facts["scale"], arrays["mean"].astype(np.float32), arrays["factor"].astype(np.float32))
-    return Encoding(data_encoder, scaling, facts["sites"])
+    return Encoding(data_encoder, scaling, ())

@@ -23,7 +23,7 @@ from fedwinnow.all_settings import ExecutionSettings
 from fedwinnow.backends.make_backend import make_backend
 from fedwinnow.device import choose_device, peak_memory
 from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, RunError, UsageError, memory_in_words
-from fedwinnow.experiment.encoding import write_encoding
+from fedwinnow.experiment.encoding import SUMS, book_sums, write_encoding
 from fedwinnow.experiment.evaluation import Evaluation
 from fedwinnow.experiment.identity import FILE as IDENTITY
 from fedwinnow.experiment.identity import Identity, admit, identity_of
@@ -39,7 +39,7 @@ from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.rounds import Federation, Tally
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.models.model import Shape
 from fedwinnow.options import Part
 from fedwinnow.randomness import stream_key
@@ -139,6 +139,12 @@ def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
     return fresh
 
 
+def exposed_in(stage: Stage) -> dict[str, Exposure]:
+    """What sites may send: the method's keys, and the sums that the scaling of an encoder is fitted from."""
+    told = stage.encoding is not None and stage.encoding.told
+    return {**stage.method.exposes, SUMS: "client"} if told else stage.method.exposes
+
+
 def warn_of_absent(stage: Stage) -> None:
     """Warn of sites with too few samples to take part; over a network the coordinator has done that already."""
     if stage.absent and stage.simulated:
@@ -189,7 +195,7 @@ class Player:
             self.server,
             make_backend(execution.backend, host) if execution.reach is None else execution.reach(host),
             memory,
-            Ledger(stage.method.exposes, stage.method.forwarded()),
+            Ledger(exposed_in(stage), stage.method.forwarded()),
             stage.site_names,
             execution,
         )
@@ -242,6 +248,8 @@ class Player:
             )
             if self.stage.encoding is not None:
                 write_encoding(self.folder, self.stage.encoding)
+                if len(self.stage.site_names) == self.stage.scene.clients:  # not where all data is pooled
+                    book_sums(self.federation.ledger, self.stage.encoding, self.stage.site_names)
             self.federation.start()
             self.folder.keep_rounds(0)
             return

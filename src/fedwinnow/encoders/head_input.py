@@ -69,7 +69,7 @@ class Scaling:
     @classmethod
     def fitted(cls, scale: Scale, sums: Iterable[Sums], width: int) -> Scaling:
         """The scaling from the sums of the sites."""
-        if scale in ("l2", "none"):
+        if not needs_sums(scale):
             return cls.plain(width, scale)
         every = list(sums)
         count = sum(one.count for one in every)
@@ -88,11 +88,6 @@ class Scaling:
             np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation)).astype(np.float32),
         )
 
-    @property
-    def needs_sums(self) -> bool:
-        """Whether sites must be asked for sums."""
-        return self.scale not in ("l2", "none")
-
     def applied(self, rows: Matrix) -> Matrix:
         """The rows as a head gets them."""
         if self.scale in ("std_l2", "std", "idf_l2"):
@@ -102,6 +97,11 @@ class Scaling:
             factor = np.where(length > 0, LENGTH / np.where(length > 0, length, 1), 0).astype(np.float32)
             rows = rows * factor[:, None]
         return np.ascontiguousarray(rows, dtype=np.float32)
+
+
+def needs_sums(scale: Scale) -> bool:
+    """Whether a scaling is fitted from sums of the sites."""
+    return scale not in ("l2", "none")
 
 
 def pieces_of(rows: Rows) -> Iterable[Rows]:

@@ -1,0 +1,179 @@
+"""Runs on encoded samples: the same loop, a linear head, and a folder that says what was used."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import fedwinnow
+from fedwinnow.cli import main
+from fedwinnow.data.arrays import from_arrays
+from fedwinnow.encoders.encoded import Encoded
+from fedwinnow.errors import StaleError, UsageError
+from fedwinnow.experiment.encoding import saved_encoding
+from fedwinnow.experiment.prepare import prepare
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.scene.scene import Scene
+from fedwinnow.testing import comparable
+from stages import TINY
+
+OWN = """
+import torch
+from torch import nn
+
+class Corners(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("factor", torch.tensor({factor}))
+
+    def forward(self, x):
+        return torch.cat([self.factor * x[:, 0, :4, :4].flatten(1), x.mean((2, 3))], dim=1)
+
+def build(): return Corners()
+"""
+
+
+def pictures(count=120):
+    """Pictures of three classes: a bright square in one of three places, and noise."""
+    generator = np.random.default_rng(0)
+    labels = np.arange(count) % 3
+    images = generator.integers(0, 60, (count, 8, 8, 3), dtype=np.uint8)
+    for row, label in enumerate(labels):
+        images[row, label : label + 2, label : label + 2] += 150
+    half = count // 2
+    names = ["left", "middle", "right"]
+    return from_arrays(
+        images[:half], labels[:half], x_test=images[half:], y_test=labels[half:], class_names=names, name="pictures"
+    )
+
+
+@pytest.fixture
+def own(tmp_path):
+    (tmp_path / "mine.py").write_text(OWN.format(factor=2.0))
+    return tmp_path / "mine.py"
+
+
+@pytest.fixture
+def settings(own):
+    return {**TINY, "data": pictures(), "encoder": f"{own}:build", "rounds": 4, "noise": "constant:rate=0.2"}
+
+
+def test_the_model_sees_scaled_rows_and_the_scene_does_not_know_it(settings):
+    stage = prepare(Experiment(**settings, validation=0.2, trusted=6, public=6))
+    assert isinstance(stage.sites.features, Encoded)
+    assert (stage.sites.shape.kind, stage.sites.shape.sample_shape) == ("rows", (19,))
+    assert stage.experiment.model == "linear"
+    assert stage.scene.hash == Scene.make(settings["data"], clients=4, noise="constant:rate=0.2").hash
+    assert stage.scene.dataset.kind == "images"
+    for features in (*stage.parts.values(), stage.aside.trusted, stage.judged.features.subset(np.arange(5))):
+        assert features.array.dtype == np.float32
+        assert np.linalg.norm(features.array, axis=1) == pytest.approx(8.0, rel=1e-5)
+    assert set(stage.parts) == {"test", "validation", "public"}
+
+
+def test_the_scaling_is_fitted_from_training_samples_of_large_enough_sites_only(settings):
+    stage = prepare(Experiment(**settings, validation=0.2))
+    rows = stage.sites.holdings.rows
+    raw = stage.sites.features.raw(rows).astype(np.float64)
+    assert stage.encoding.scaling.mean == pytest.approx(raw.mean(axis=0), rel=1e-5)
+    assert 1 / stage.encoding.scaling.factor == pytest.approx(raw.std(axis=0), rel=1e-4)
+    uneven = {**settings, "partition": "quantity:alpha=0.5"}
+    few = prepare(Experiment(**uneven, least_count=15))
+    assert few.absent
+    kept = np.concatenate([few.sites.holdings.rows[few.sites.holdings.of(site)] for site in few.available])
+    raw = few.sites.features.raw(kept).astype(np.float64)
+    assert few.encoding.scaling.mean == pytest.approx(raw.mean(axis=0), rel=1e-5)
+    assert few.encoding.told == few.available
+
+
+def test_a_run_learns_and_its_folder_says_how(settings, tmp_path):
+    result = fedwinnow.run(**settings, out=tmp_path / "run")
+    assert result.summary["last"]["accuracy"] > 0.9
+    facts = json.loads((tmp_path / "run" / "encoder.json").read_text())
+    assert facts["encoder"].endswith("mine.py:build")
+    assert (facts["width"], facts["scale"], facts["sites"]) == (19, "std_l2", 4)
+    identity = json.loads((tmp_path / "run" / "identity.json").read_text())
+    assert identity["encoder"]["hash"] == facts["hash"]
+    sent = json.loads((tmp_path / "run" / "ledger.json").read_text())
+    assert sent["keys"]["encoder_sums"]["exposes"] == "client"
+    assert {tuple(site["encoder_sums"].values()) for site in sent["sites"].values()} == {("client", 1, 8 * 39)}
+    again = saved_encoding(tmp_path / "run", settings["data"])
+    assert again is not None
+    stage = prepare(Experiment(**settings))
+    found = again.encoded(settings["data"]).test.features.take(np.arange(5))
+    assert np.array_equal(found, stage.parts["test"].array[:5])
+    assert saved_encoding(tmp_path, settings["data"]) is None
+
+
+def test_all_backends_and_a_resumed_run_give_the_same(settings, tmp_path):
+    fedwinnow.run(**settings, out=tmp_path / "serial")
+    fedwinnow.run(**settings, out=tmp_path / "two", backend="processes:workers=2")
+    fedwinnow.run(**{**settings, "rounds": 2}, out=tmp_path / "resumed")
+    fedwinnow.run(**settings, out=tmp_path / "resumed", resume=True)
+    serial = comparable(tmp_path / "serial")
+    assert serial == comparable(tmp_path / "two")
+    assert serial == comparable(tmp_path / "resumed")
+
+
+def test_other_weights_make_a_run_stale(settings, own, tmp_path):
+    fedwinnow.run(**settings, out=tmp_path / "run")
+    own.write_text(OWN.format(factor=3.0))
+    with pytest.raises(StaleError, match="the weights or settings of the encoder have changed"):
+        fedwinnow.run(**settings, out=tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "words"),
+    [
+        ("fedlsr", {}, "method 'fedlsr' compares random views of an image"),
+        ("fedgr", {}, "method 'fedgr' compares random views"),
+        ("fedavg", {"views": "flip"}, "--views flip was given with --encoder"),
+    ],
+)
+def test_views_are_refused(settings, method, more, words):
+    with pytest.raises(UsageError, match=words):
+        prepare(Experiment(**{**settings, "method": method, **more}))
+    prepare(Experiment(**{**settings, "method": "fedgr:weak=none,strong=none"}))
+
+
+def test_public_samples_of_other_data_are_encoded_too(settings, tmp_path):
+    other = pictures(40)
+    path = tmp_path / "other.npz"
+    np.savez(path, x=other.train.features.array, y=other.train.labels)
+    stage = prepare(Experiment(**{**settings, "public": f"npz:path={path}"}))
+    assert stage.parts["public"].shape == (19,)
+    assert len(stage.parts["public"]) == 20
+
+
+def test_the_command_line_and_toml(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    data = pictures()
+    np.savez("pictures.npz", x=data.train.features.array, y=data.train.labels)
+    (tmp_path / "mine.py").write_text(OWN.format(factor=2.0))
+    (tmp_path / "run.toml").write_text('data = "pictures.npz"\nencoder = "./mine.py:build"\nrounds = 1\nclients = 2\n')
+    for arguments in (
+        ["run", "--config", "run.toml", "--out", "a", "--json"],
+        [
+            "run",
+            "--data",
+            "pictures.npz",
+            "--encoder",
+            "./mine.py:build",
+            "--rounds",
+            "1",
+            "--clients",
+            "2",
+            "--out",
+            "b",
+        ],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 0
+    assert 'encoder = "mine.py:build"' in (tmp_path / "a" / "config.toml").read_text()
+    with pytest.raises(SystemExit) as ended:
+        main(["encoders"])
+    assert ended.value.code == 0
+    assert "lite" in capsys.readouterr().out
