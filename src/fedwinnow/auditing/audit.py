@@ -7,7 +7,7 @@ import json
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,13 +29,16 @@ from fedwinnow.data.source import Source
 from fedwinnow.data.table_reading import TextTable
 from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
 from fedwinnow.experiment.play import Execution, Watcher
-from fedwinnow.experiment.prepare import prepare
+from fedwinnow.experiment.prepare import make_scene, prepare
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment, experiment_of
 from fedwinnow.files import FORMAT, write_text
 from fedwinnow.metrics.detection import relabelling, sample_detection
 from fedwinnow.options import parse_spec
 from fedwinnow.setting import settings_in
+
+if TYPE_CHECKING:
+    from fedwinnow.auditing.encoder_choice import Choice
 
 DEFAULT_JUDGE = "mean"
 # Chosen on scenes with planted errors (results/audit.md): 0.5 flags up to three times as many labels as are wrong, and
@@ -98,10 +101,11 @@ def perform(
     with place.locked():
         if (out / "sites.csv").exists():
             raise UsageError(f"--out {out} already holds an audit, perhaps with decisions. Choose another folder.")
+        settings, choice = with_encoder_chosen(settings)
         judged = ask_judge(settings, out, execution, watchers)
         verdicts = verdicts_of(judged, settings.threshold)
         names = folder_names([verdict.site for verdict in verdicts])
-        facts = facts_of(settings, judged)
+        facts = facts_of(settings, judged) | encoder_facts(judged.stage.experiment.encoder, choice)
         previews = Previews.of(judged.stage.scene.dataset, table, columns)
         for verdict, name in zip(verdicts, names, strict=True):
             write_site(out / name, verdict, previews, facts)
@@ -117,6 +121,26 @@ def ask_judge(settings: AuditSettings, out: Path, execution: Execution, watchers
     if settings.run is not None:
         return judge_run(prepare(settings.experiment), settings.run, judge, execution)
     return train_and_judge(prepare_audit(settings.experiment, judge), out / "training", judge, execution, watchers)
+
+
+def with_encoder_chosen(settings: AuditSettings) -> tuple[AuditSettings, Choice | None]:
+    """The settings with an encoder in the place of `auto`, and why it was chosen."""
+    if settings.experiment.encoder != "auto":
+        return settings, None
+    from fedwinnow.auditing.encoder_choice import choose_encoder
+
+    choice = choose_encoder(make_scene(settings.experiment), settings.experiment.seed)
+    experiment = dataclasses.replace(settings.experiment, encoder=choice.encoder)
+    return dataclasses.replace(settings, experiment=experiment), choice
+
+
+def encoder_facts(encoder: Any, choice: Choice | None) -> dict[str, Any]:
+    """Which encoder the models saw the samples through; nothing if there was none and none was asked for."""
+    if encoder is None and choice is None:
+        return {}
+    return {"encoder": None if encoder is None else str(encoder)} | (
+        {} if choice is None else {"encoder_choice": choice.as_value()}
+    )
 
 
 def facts_of(settings: AuditSettings, judged: Judged) -> dict[str, Any]:

@@ -26,6 +26,10 @@ DEFAULT_METHOD = "winnow:warm_up=0.5"
         None,
         "For a trial: which labels are made wrong (see `fedwinnow noises`); the truth is then known.",
     ),
+    encoder=(
+        None,
+        "A frozen encoder (see `fedwinnow encoders`); auto: the one that tells the given labels best, or none.",
+    ),
     method=(
         DEFAULT_METHOD,
         "The method that trains the judging models; none of them measured better on all kinds of errors than this one.",

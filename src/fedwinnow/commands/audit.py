@@ -111,6 +111,8 @@ def show_outcome(outcome: AuditOutcome, console: Console) -> None:
     Grid("tnn", ("site", "labels", "worth a look"), rows).show(console)
     if len(outcome.sites) > 40:
         console.print(f"... {len(outcome.sites) - 40} more sites in sites.csv")
+    if choice := outcome.facts.get("encoder_choice"):
+        console.print(f"encoder: {choice['chosen'] or 'none'} ({choice['reason']})", markup=False)
     show_truth(outcome.facts, console)
     console.print(f"written to [bold]{escaped(outcome.folder)}[/]; open")
     worst = sorted(outcome.counts(), key=lambda line: -line["to_review"])

@@ -27,6 +27,11 @@ def find_encoder(spec: Any) -> Encoder:
             f"{spec!r} was given as encoder; allowed: a text like name:key=value or file.py:function, a table with a "
             f"kind, or an encoder (see `fedwinnow encoders`)."
         )
+    if spec == "auto":
+        raise UsageError(
+            "--encoder auto was given; it is allowed in an audit on one machine, where samples of all sites can be "
+            "looked at. Name an encoder (see `fedwinnow encoders`)."
+        )
     part = make("encoders", spec)
     if not isinstance(part, Encoder):
         raise UsageError(f"'{part.name}' is not an encoder.")
