@@ -53,6 +53,7 @@ COMMANDS = {
     "serve": ("fedwinnow.commands.serve:Serve", "the same run over a network: the coordinator"),
     "join": ("fedwinnow.commands.join:Join", "the same run over a network: a site, with its data or a scene's clients"),
     "certificates": ("fedwinnow.commands.certificates:Certificates", "keys for serve and join, for people without any"),
+    "encode": ("fedwinnow.commands.encode:Encode", "the features that a frozen encoder makes of a data set, as files"),
     "schema": ("fedwinnow.commands.schema:Schema", "how a table becomes numbers, as a file for sites to share"),
     "data": ("fedwinnow.commands.catalogues:Data", "the data sources, with every option"),
     "partitions": ("fedwinnow.commands.catalogues:Partitions", "the partitions, with every option"),

@@ -49,7 +49,8 @@ def choose_encoder(scene: Scene, seed: int) -> Choice:
     if not names:
         return Choice(None, {}, reason_for_none(dataset))
     rows, given = scene.holdings.rows, scene.given
-    held = np.sort(np.argsort(uniforms(seed, "encoder choice", 0, np.arange(len(given))), kind="stable")[:SAMPLES])
+    # In random order: labels often come in turn, and every third sample would then be of one class.
+    held = np.argsort(uniforms(seed, "encoder choice", 0, np.arange(len(given))), kind="stable")[:SAMPLES]
     samples = dataset.train.subset(rows[held])
     losses = {"none": held_out_loss(without_encoder(dataset, rows[held]), given[held], dataset.classes)}
     for name in names:
@@ -95,7 +96,7 @@ def without_encoder(dataset: Dataset, rows: Integers) -> Matrix:
 
 
 def held_out_loss(features: Matrix, given: Integers, classes: int) -> float:
-    """The mean log loss of samples that a regression has not seen, every sample once."""
+    """The mean log loss of samples that a regression has not seen, every sample once; they come in random order."""
     scaling = Scaling.fitted("std_l2", [Sums.of([features], features.shape[1], "std_l2")], features.shape[1])
     inputs, fold = scaling.applied(features), np.arange(len(given)) % FOLDS
     losses = [

@@ -43,6 +43,8 @@ def understood(spec: str | Path | dict[str, Any] | Source) -> str | dict[str, An
         return spec
     path, known = Path(spec), SUFFIXES.get(Path(spec).suffix.lower())
     expanded = os.path.expanduser(path)  # os.path takes texts that cannot be paths
+    if os.path.isfile(os.path.join(expanded, "x.npy")):  # what `fedwinnow encode` writes
+        return {"kind": "features", "path": str(path)}
     if os.path.isdir(expanded):
         return {"kind": "folder", "path": str(path)}
     if known is not None:

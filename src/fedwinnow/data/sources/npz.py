@@ -34,9 +34,18 @@ class Npz(Source):
         None, "How many token ids there are; without it one more than the largest.", at_least=2
     )
 
+    site: str | None = option(
+        None, "The array with the site of every sample; without it the array `site`, where the file has one."
+    )
+
     def load(self) -> Dataset:
         """Read the arrays and check every one."""
-        arrays = read_npz(self.path, KEYS)
+        arrays = read_npz(self.path, KEYS if self.site is None else (*KEYS, self.site))
+        if self.site is not None and self.site not in arrays:
+            raise DataError(
+                f"{self.path} has no array '{self.site}', which site={self.site} names; give the name of an array with "
+                f"the site of every sample, or leave it out if it is called site."
+            )
         for key in ("x", "y"):
             if key not in arrays:
                 raise DataError(
@@ -48,7 +57,7 @@ class Npz(Source):
             x_test=arrays.get("x_test"),
             y_test=arrays.get("y_test"),
             ids=arrays.get("id"),
-            sites=arrays.get("site"),
+            sites=arrays.get(self.site or "site"),
             true=arrays.get("true"),
             class_names=arrays.get("class_names"),
             name=str(self.path),
