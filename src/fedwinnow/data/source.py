@@ -10,6 +10,8 @@ from fedwinnow.options import Part, option
 
 if TYPE_CHECKING:
     from fedwinnow.data.dataset import Dataset
+    from fedwinnow.data.input_form import InputForm
+    from fedwinnow.data.new_samples import NewSamples
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,15 @@ class Source(Part):
     @abstractmethod
     def load(self) -> Dataset:
         """Read the data; every problem is a DataError that names file and row."""
+
+    def load_new(self, form: InputForm) -> NewSamples:
+        """Read samples for a trained model, as `form` says, labels where there are any.
+
+        A source that can only be read whole gives its test part, or all its samples if it has none.
+        """
+        from fedwinnow.data.new_samples import known_samples
+
+        return known_samples(self.load(), form)
 
     def missing(self) -> list[str]:
         """One line per published file that is not on this machine; no data is read, so that `doctor` is quick."""

@@ -21,12 +21,13 @@ import numpy as np
 
 from fedwinnow.all_settings import ExecutionSettings
 from fedwinnow.backends.make_backend import make_backend
+from fedwinnow.data.input_form import FILE as INPUT
 from fedwinnow.device import choose_device, peak_memory
 from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, RunError, UsageError, memory_in_words
 from fedwinnow.experiment.evaluation import Evaluation
 from fedwinnow.experiment.identity import FILE as IDENTITY
 from fedwinnow.experiment.identity import Identity, admit, identity_of
-from fedwinnow.experiment.prepare import Stage, prepare, setup_of
+from fedwinnow.experiment.prepare import Stage, input_form, prepare, setup_of
 from fedwinnow.experiment.report.run_report import write_report
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
@@ -232,6 +233,8 @@ class Player:
     def restore(self) -> None:
         """Load the last checkpoint, or start at the beginning."""
         stored = self.folder.load_state(self.server.model)
+        if not (self.folder.path / INPUT).exists():
+            self.folder.write_json(INPUT, input_form(self.stage).to_dict())
         if stored is None:
             save_description(
                 self.stage.scene, self.folder.path
