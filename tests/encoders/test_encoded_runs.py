@@ -11,10 +11,11 @@ import fedwinnow
 from fedwinnow.cli import main
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.encoders.encoded import Encoded
-from fedwinnow.errors import StaleError, UsageError
+from fedwinnow.errors import DataError, StaleError, UsageError
 from fedwinnow.experiment.encoding import saved_encoding
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.settings import Experiment
+from fedwinnow.models.model import Shape
 from fedwinnow.scene.scene import Scene
 from fedwinnow.testing import comparable
 from stages import TINY
@@ -99,12 +100,41 @@ def test_a_run_learns_and_its_folder_says_how(settings, tmp_path):
     sent = json.loads((tmp_path / "run" / "ledger.json").read_text())
     assert sent["keys"]["encoder_sums"]["exposes"] == "client"
     assert {tuple(site["encoder_sums"].values()) for site in sent["sites"].values()} == {("client", 1, 8 * 39)}
-    again = saved_encoding(tmp_path / "run", settings["data"])
+    again = saved_encoding(tmp_path / "run", Shape.of(settings["data"]))
     assert again is not None
     stage = prepare(Experiment(**settings))
     found = again.encoded(settings["data"]).test.features.take(np.arange(5))
     assert np.array_equal(found, stage.parts["test"].array[:5])
-    assert saved_encoding(tmp_path, settings["data"]) is None
+    assert saved_encoding(tmp_path, Shape.of(settings["data"])) is None
+
+
+def test_the_trained_head_answers_for_new_samples(settings, own, tmp_path):
+    result = fedwinnow.run(**settings, out=tmp_path / "run")
+    test = settings["data"].test
+    scores = result.predict_proba(test.features.array)
+    assert (scores.argmax(axis=1) == test.labels).mean() == result.summary["last"]["accuracy"]
+    with pytest.raises(UsageError, match="which is not part of a torch module"):
+        _ = result.model
+    head = fedwinnow.run(**{**settings, "rounds": 0}, start=tmp_path / "run", out=tmp_path / "further")
+    assert head.summary["last"]["accuracy"] == result.summary["last"]["accuracy"]
+    with pytest.raises(DataError, match=r"trained with the encoder .*mine.py:build .*; here it is none"):
+        fedwinnow.run(**{**settings, "encoder": None}, model="linear", start=tmp_path / "run", out=tmp_path / "other")
+    own.write_text(OWN.format(factor=3.0))
+    with pytest.raises(DataError, match="its weights or settings have changed"):
+        fedwinnow.load(tmp_path / "run").predict_proba(test.features.array)
+    (tmp_path / "run" / "encoder.npz").write_bytes(b"damaged")
+    own.write_text(OWN.format(factor=2.0))
+    with pytest.raises(DataError, match=r"encoder.npz"):
+        fedwinnow.load(tmp_path / "run").predict_proba(test.features.array)
+
+
+def test_new_texts_go_through_the_encoder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{'good' if number % 2 else 'bad'} word{number % 5},{'ab'[number % 2]}" for number in range(60)]
+    (tmp_path / "letters.csv").write_text("text,label\n" + "\n".join(lines) + "\n")
+    data = "csv:path=letters.csv,label=label,text=text"
+    result = fedwinnow.run(data=data, encoder="tfidf:width=256", clients=2, rounds=5, participation=1, out="run")
+    assert result.predict(["good day", "bad day"]).tolist() == ["b", "a"]
 
 
 def test_all_backends_and_a_resumed_run_give_the_same(settings, tmp_path):

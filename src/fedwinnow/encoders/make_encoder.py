@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedwinnow.catalogue import entries, make
-from fedwinnow.data.dataset import Dataset, Samples
+from fedwinnow.data.dataset import Dataset, Features, Samples, Texts
 from fedwinnow.encoders.encoded import Encoded
 from fedwinnow.encoders.encoder import Encoder, OpenEncoder, Scale
 from fedwinnow.encoders.feature_cache import FeatureCache
@@ -56,9 +56,15 @@ class DataEncoder:
     @classmethod
     def for_data(cls, spec: Any, dataset: Dataset) -> DataEncoder:
         """The encoder for this data, with its weights; an error if it does not fit."""
+        return cls.for_kind(spec, find_encoder(spec).kind_of(dataset), Shape.of(dataset), dataset.mean, dataset.std)
+
+    @classmethod
+    def for_kind(
+        cls, spec: Any, kind: str, shape: Shape, mean: tuple[float, ...], std: tuple[float, ...]
+    ) -> DataEncoder:
+        """The encoder for samples of a kind that it is known to take."""
         encoder = find_encoder(spec)
-        kind, shape = encoder.kind_of(dataset), Shape.of(dataset)
-        return cls(encoder, encoder.open(shape, dataset.mean, dataset.std), kind, shape)
+        return cls(encoder, encoder.open(shape, mean, std), kind, shape)
 
     @property
     def scale(self) -> Scale:
@@ -73,10 +79,14 @@ class DataEncoder:
 
     def features(self, samples: Samples) -> Encoded:
         """The samples as rows of the encoder, not scaled."""
-        stored = samples.texts if self.kind == "texts" else samples.features
+        return self.rows(samples.features, samples.texts)
+
+    def rows(self, features: Features, texts: Texts | None) -> Encoded:
+        """Stored samples, or the texts behind them, as rows of the encoder, not scaled."""
+        stored = texts if self.kind == "texts" else features
         if stored is None:
-            raise UsageError(f"encoder '{self.encoder.name}' needs texts, and some of these samples have none.")
-        shape = () if self.kind == "texts" else tuple(samples.features.shape)
+            raise UsageError(f"encoder '{self.encoder.name}' needs texts, and these samples have none.")
+        shape = () if self.kind == "texts" else tuple(features.shape)
         return FeatureCache(self.opened, str(self.encoder), self.kind, shape).encoded(stored)
 
     def encoded(self, dataset: Dataset, scaling: Scaling | None = None) -> Dataset:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.dataset import Dataset, Features
 from fedwinnow.data.source_files import read_npz
 from fedwinnow.encoders.encoded import Encoded
 from fedwinnow.encoders.head_input import Scaling, Sums, needs_sums, pieces_of
@@ -19,13 +19,15 @@ from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.method import Method
-from fedwinnow.files import json_of
+from fedwinnow.files import Form, json_of
+from fedwinnow.models.model import Shape
 from fedwinnow.scene.holdings import Holdings
 
 HEAD = "linear"  # the model with an encoder when the user names none
 FILE, ARRAYS = "encoder.json", "encoder.npz"
 SUMS = "encoder_sums"  # the key in the ledger
 FORMAT = 1
+FORM: Form = {"format": int, "encoder": str, "hash": str, "width": int, "kind": str, "scale": str, "sites": int}
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +41,10 @@ class Encoding:
     def encoded(self, dataset: Dataset) -> Dataset:
         """Data as the run's model takes it."""
         return self.data_encoder.encoded(dataset, self.scaling)
+
+    def rows(self, features: Features) -> Encoded:
+        """Stored samples as the run's model takes them."""
+        return self.data_encoder.rows(features, getattr(features, "texts", None)).scaled(self.scaling)
 
     def facts(self) -> dict[str, Any]:
         """What a run notes of its encoder."""
@@ -100,17 +106,17 @@ def write_encoding(folder: RunFolder, encoding: Encoding) -> None:
     folder.write_json(FILE, {"format": FORMAT, **encoding.facts(), "sites": len(encoding.told)})
 
 
-def saved_encoding(folder: Path, dataset: Dataset) -> Encoding | None:
-    """The encoder of a finished run, for other samples (`encoded`); None if the run has none."""
+def saved_encoding(
+    folder: Path, shape: Shape, mean: tuple[float, ...] = (), std: tuple[float, ...] = ()
+) -> Encoding | None:
+    """The encoder of a finished run, for other samples of the same form; None if the run has none."""
     if not (folder / FILE).exists():
         return None
-    facts = json_of(
-        folder / FILE, {"format": int, "encoder": str, "hash": str, "width": int, "scale": str, "sites": int}
-    )
+    facts = json_of(folder / FILE, FORM)
     if facts["format"] != FORMAT:
         raise DataError(f"{folder / FILE}: the format is {facts['format']}; this version reads {FORMAT}.")
     arrays = read_npz(folder / ARRAYS, ("mean", "factor"))
-    data_encoder = DataEncoder.for_data(facts["encoder"], dataset)
+    data_encoder = DataEncoder.for_kind(facts["encoder"], facts["kind"], shape, mean, std)
     if data_encoder.opened.hash != facts["hash"]:
         raise DataError(
             f"{folder}: this run was made with an encoder whose hash is {facts['hash'][:12]}, now it is "

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedwinnow.data.dataset import Dataset, Features
+from fedwinnow.data.input_form import InputForm
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.encoding import HEAD, Encoding, encoding_of, refuse_views
 from fedwinnow.experiment.settings import Experiment
@@ -101,6 +102,14 @@ def encoded_data(
     trained = restricted(scene.holdings, ~held_out)
     encoding = encoding_of(experiment.encoder, scene.dataset, trained, experiment.least_count)
     return encoding, encoding.encoded(scene.dataset)
+
+
+def input_form(stage: Stage) -> InputForm:
+    """How new samples become the input of the trained model."""
+    form = InputForm.of(stage.scene.dataset)
+    if stage.encoding is not None:
+        return form  # the encoder takes the samples as they are
+    return dataclasses.replace(form, mean=stage.sites.mean, std=stage.sites.std)
 
 
 def models_of(experiment: Experiment, method: Method, shape: Shape) -> Any:

@@ -49,6 +49,7 @@ MADE = (
     "encoder.json",
     "encoder.npz",
     "environment.json",
+    "input.json",
     "scene.json",
     "scene.npz",
     "rounds.jsonl",

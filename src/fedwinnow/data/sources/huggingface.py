@@ -80,7 +80,9 @@ class HuggingFace(Source):
                 train=with_texts(dataset.train, training[roles.text]),
                 test=None if dataset.test is None or test is None else with_texts(dataset.test, test[roles.text]),
             )
-        return replace(dataset, name=self.dataset.rpartition("/")[2])
+        return replace(
+            dataset, name=self.dataset.rpartition("/")[2], hashed_words=roles.text is not None, roles=named(roles)
+        )
 
     def features(self, split: Any, roles: Roles, frame: ImageFrame | None) -> Any:
         """The samples of one split as an array."""
@@ -110,6 +112,12 @@ class Roles:
     image: str | None = None
     text: str | None = None
     numbers: tuple[str, ...] = ()
+
+
+def named(roles: Roles) -> dict[str, str]:
+    """The columns of one role each, by role."""
+    found = {"label": roles.label, "image": roles.image, "text": roles.text}
+    return {role: column for role, column in found.items() if column is not None}
 
 
 def find_roles(
