@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from fedwinnow.cli import main
 from fedwinnow.commands.audit import Audit
@@ -37,7 +38,21 @@ FILES = {
     "scene.toml": toml_of("index.md"),
     "study.toml": toml_of("compare.md"),
     "my_method.py": (ROOT / "examples" / "my_method.py").read_text(encoding="utf-8"),
+    "my_encoder.py": python_of("encoders.md", "my_encoder.py"),
+    "notes.csv": "note,topic\n"
+    + "".join(f"{'a good' if row % 2 else 'a bad'} word{row % 7},{'x' if row % 2 else 'y'}\n" for row in range(40)),
 }
+
+
+def write_needed(folder: Path, name: str) -> None:
+    """The file that a command needs; a name that ends in / is a folder of images with a folder per class."""
+    if not name.endswith("/"):
+        (folder / name).write_text(FILES[name], encoding="utf-8")
+        return
+    for place, shade in (("bright", 200), ("dark", 40)):
+        (folder / name / place).mkdir(parents=True, exist_ok=True)
+        for number in range(9):
+            Image.new("RGB", (20, 20), (shade + 5 * number, shade, shade)).save(folder / name / place / f"{number}.png")
 
 
 def quick(line: str) -> list[str]:
@@ -62,7 +77,7 @@ def test_every_command_shown_works(document, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("FEDWINNOW_DATA", raising=False)
     for line, needed in commands(document):
         if needed:
-            (tmp_path / needed).write_text(FILES[needed], encoding="utf-8")
+            write_needed(tmp_path, needed)
         with pytest.raises(SystemExit) as ended:
             main(quick(line))
         assert ended.value.code == 0, f"{line}\n{capsys.readouterr().err}"
