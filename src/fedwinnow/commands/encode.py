@@ -19,7 +19,7 @@ class Encode(Flags):
 
     data: str = setting("", "The data: a name with options, or a path to a folder of images or a file.")
     encoder: str = setting("", "The encoder (see `fedwinnow encoders`).")
-    out: Path = setting(Path("features"), "The folder for the features.")
+    out: Path = setting(Path("encoded"), "The folder for the features.")
 
     def run(self) -> int:
         """Load, encode and write, with a progress bar on a terminal."""
