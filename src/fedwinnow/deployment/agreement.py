@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from fedwinnow.data.dataset import Dataset
+from fedwinnow.deployment.agreed_encoder import encoder_in
 from fedwinnow.deployment.foreign_text import for_others, one_line
 from fedwinnow.deployment.remote_settings import refuse_files, without_files
 from fedwinnow.errors import DataError, UsageError
@@ -30,6 +31,7 @@ def describe_run(stage: Stage, *, simulated: bool) -> dict[str, Any]:
         "scene": stage.scene.hash if simulated else None,
         "clients": stage.sites.holdings.clients,
         "task": task_of(stage.scene.dataset),
+        **encoder_in(stage.encoding, scaled=not simulated),
     }
 
 
@@ -49,6 +51,7 @@ def hello_of(stage: Stage, *, simulated: bool) -> dict[str, Any]:
         "fedwinnow": __version__,
         "experiment": settings_of(stage),
         "task": None if simulated else task_of(stage.scene.dataset),
+        **encoder_in(stage.encoding, scaled=False),
     }
 
 

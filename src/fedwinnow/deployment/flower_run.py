@@ -12,15 +12,20 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from fedwinnow.data.load import load
+from fedwinnow.deployment.agreed_encoder import asks_sums, early_encoding, fitted, sums_from
 from fedwinnow.deployment.agreement import describe_run, hello_of
-from fedwinnow.deployment.flower_backend import Flower, Names, Roster, Unfit
+from fedwinnow.deployment.flower_backend import Flower, Letter, Names, Roster, Unfit, answer_of, exchange
+from fedwinnow.deployment.flower_records import to_records
 from fedwinnow.deployment.real_sites import real_stage, task_data
+from fedwinnow.encoders.head_input import Sums
 from fedwinnow.errors import RunError, UsageError
+from fedwinnow.experiment.encoding import SUMS, Encoding, saved_encoding
 from fedwinnow.experiment.play import Execution, Player, Watcher, claimed
 from fedwinnow.experiment.prepare import Stage, prepare
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Host
+from fedwinnow.models.model import Shape
 
 LOOK = 0.2  # seconds between two looks for sites
 LARGEST = 10**9  # samples of one site: a larger number is a mistake and would fill the coordinator's memory
@@ -79,10 +84,15 @@ def coordinate(
             check_shares(roster, stage)
         else:
             own = task_data(load(experiment.data))
-            early = real_stage(experiment, own, {"anybody": 1})  # finds errors in method and model before sites come
+            encoding = early_encoding(experiment.encoder, own)
+            # Finds errors in method and model before sites come.
+            early = real_stage(experiment, own, {"anybody": 1}, encoding)
             roster = gather(grid, hello_of(early, simulated=False), no_samples, terms)
             samples = {facts["site"]: 0 if too_few(facts) else facts["samples"] for facts in roster.known.values()}
-            stage = real_stage(experiment, own, samples)
+            if encoding is not None and asks_sums(encoding):
+                kept = saved_encoding(out, Shape.of(own), own.mean, own.std) if execution.resume else None
+                encoding = kept or fitted(encoding, sums_of_sites(roster, encoding, terms), tuple(sorted(samples)))
+            stage = real_stage(experiment, own, samples, encoding)
             if stage.absent:
                 terms.say(f"absent, with fewer samples than the least count: {', '.join(stage.absent)}")
         roster.begin(stage.site_names)
@@ -118,6 +128,25 @@ def goes_on_without(roster: Roster, terms: Terms) -> bool:
         raise RunError(f"only {came} of {terms.sites} sites take part; the quorum is {needed}.{why}")
     terms.say(f"the run begins without {', '.join(absent)}")
     return True
+
+
+def sums_of_sites(roster: Roster, encoding: Encoding, terms: Terms) -> dict[str, Sums]:
+    """The sums that the scaling of an encoder is fitted from; a site whose sums cannot be used is left out of them."""
+    asked = {node: facts for node, facts in roster.known.items() if not too_few(facts)}
+    letters = [
+        Letter(place, node, to_records(roster.hello | {"kind": "sums"}, {}, {})) for place, node in enumerate(asked)
+    ]
+    scale, width = encoding.data_encoder.scale, encoding.data_encoder.opened.width
+    found: dict[str, Sums] = {}
+    for letter, outcome in exchange(roster.grid, letters, terms.timeout):
+        assert letter.node is not None
+        facts, answer = asked[letter.node], answer_of(letter.number, outcome)
+        told = answer.error or sums_from(answer.reply.get(SUMS), scale, width, facts["samples"])
+        if isinstance(told, str):
+            terms.say(f"{facts['site']}: its sums for the encoder are not used: {told}")
+        else:
+            found[facts["site"]] = told
+    return found
 
 
 def no_samples(facts: dict[str, Any]) -> str | None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedwinnow.data.dataset import Dataset, Rows
 from fedwinnow.errors import RunError, UsageError
+from fedwinnow.experiment.encoding import Encoding
 from fedwinnow.experiment.prepare import Stage, models_of, scored_parts
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.trusted_and_public import set_aside
@@ -52,19 +53,26 @@ def task_data(dataset: Dataset) -> Dataset:
     return dataset if dataset.test is not None else dataclasses.replace(dataset, test=dataset.train)
 
 
-def real_stage(experiment: Experiment, own: Dataset, samples: dict[str, int]) -> Stage:
+def real_stage(
+    experiment: Experiment, own: Dataset, samples: dict[str, int], encoding: Encoding | None = None
+) -> Stage:
     """The stage; `samples` has the number of samples of each site, by its name."""
     method = find_method(experiment.method)
     refuse_unsuitable(method, experiment)
-    names, shape = tuple(sorted(samples)), Shape.of(own)
+    names = tuple(sorted(samples))
     scene = scene_of(own, names, np.array([samples[name] for name in names]))
+    own = own if encoding is None else encoding.encoded(own)
+    shape = Shape.of(own)
     total = len(scene.given)
     features = RemoteSamples(tuple(own.train.features.shape), own.train.features.dtype, total)
     sites = Sites(features, scene.holdings, scene.given, shape, own.mean, own.std)
-    aside = set_aside(method, own, experiment)
+    aside = set_aside(method, own, experiment, encoding)
     parts, labels = scored_parts(aside, scene, own, np.zeros(total, bool))
     resolved = dataclasses.replace(experiment, method=method, model=models_of(experiment, method, shape))
-    return Stage(resolved, scene, method, sites, np.arange(total), sites, names, parts, labels, aside, simulated=False)
+    if encoding is not None:
+        resolved = dataclasses.replace(resolved, encoder=str(encoding.data_encoder.encoder))
+    places = np.arange(total)
+    return Stage(resolved, scene, method, sites, places, sites, names, parts, labels, aside, False, encoding)
 
 
 def scene_of(own: Dataset, names: tuple[str, ...], sizes: NDArray[np.int64]) -> Scene:
@@ -107,11 +115,6 @@ def refuse_unsuitable(method: Method, experiment: Experiment) -> None:
     for need in method.needed():
         if need in reasons:
             raise UsageError(f"method '{method.name}' {reasons[need]}, which real sites do not offer. Choose another.")
-    if experiment.encoder is not None:
-        raise UsageError(
-            f"--encoder {experiment.encoder} was given; over a network it is allowed with --scene only. Let every site "
-            f"encode its samples first (fedwinnow encode) and give the folder of features as its data."
-        )
     if experiment.validation or experiment.memorisation_every or experiment.public is not None:
         raise UsageError(
             "--validation, --memorisation-every and --public look at the sites' samples; allowed with --scene only."

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from torch import Tensor
+
 from fedwinnow.data.content_hash import Contents
 from fedwinnow.deployment.agreement import experiment_of, identity
 from fedwinnow.deployment.exposure_limit import USUAL, Declined, refuse_beyond
 from fedwinnow.deployment.foreign_text import for_others, harmless, one_line
 from fedwinnow.errors import DataError, FedwinnowError, RunError, StaleError, UsageError
+from fedwinnow.experiment.encoding import SUMS
 from fedwinnow.federation.host import Answer, Host, Task
 from fedwinnow.federation.ledger import receivers, whole_passes
 from fedwinnow.federation.memory import Memory
@@ -23,6 +26,7 @@ from fedwinnow.files import FORMAT, check_format, json_of, sweep, write_text
 from fedwinnow.mathematics.payload import Exposure, Payload, problem_with
 
 REPLY, NOTES = "reply.", "notes."
+SUMS_EXPOSE: dict[str, Exposure] = {SUMS: "client"}
 JOINED = "join.json"  # marks a folder as that of a site, with its format
 DATA = "data.json"  # the hash of the site's data when a run began
 MEMORY_FILE = re.compile(r"(\d{6,10})-(\d{1,10})-(\d{1,10})\.safetensors")
@@ -44,6 +48,12 @@ class Holding(Protocol):
 
     def host(self, run: dict[str, Any], number: int | None, memory: Memory) -> Host:
         """The host that answers for these clients."""
+
+    def agree_on_encoder(self, run: dict[str, Any]) -> Any:
+        """The encoder of a run, if it has one; an error if its weights are not those of the coordinator."""
+
+    def sums(self, run: dict[str, Any]) -> Tensor | None:
+        """The sums of the encoder's columns over the samples here; None if there are too few."""
 
     def contents(self) -> Contents:
         """The hash of the data."""
@@ -75,6 +85,8 @@ class Site:
             kind = facts.get("kind")
             if kind == "hello":
                 return self.introduced(facts)
+            if kind == "sums":
+                return self.sums(facts)
             if kind == "ask":
                 return self.ask(facts, payload)
             if kind == "finish":
@@ -118,6 +130,7 @@ class Site:
         method = self.agreed(facts)
         asked = experiment_of(facts).least_count
         said = {"site": self.name, **self.holding.introduction(facts.get("task"), asked)}
+        self.holding.agree_on_encoder(facts)
         if "few" in said:
             self.say("this site has fewer samples than the least count: it takes no part and sends nothing else")
         keys = ", ".join(f"{key} ({kind})" for key, kind in method.exposed().items())
@@ -129,6 +142,15 @@ class Site:
         method = find_method(experiment_of(run).method)
         refuse_beyond(method, method.exposed(), self.allowed)
         return method
+
+    def sums(self, facts: dict[str, Any]) -> Letter:
+        """The sums of an encoder's columns over the samples of this site, before the first round."""
+        refuse_beyond(self.agreed(facts), SUMS_EXPOSE, self.allowed)
+        sent = self.holding.sums(facts)
+        if sent is None:
+            return self.booked(facts, {"client": 0, "absent": True}, {})
+        self.say("this site tells the sums of the encoder's columns over its samples, once, for the scaling")
+        return self.booked(facts, {"client": 0}, {REPLY + SUMS: sent}, more=SUMS_EXPOSE)
 
     def ask(self, facts: dict[str, Any], payload: Payload) -> Letter:
         """One question of the method, or of the evaluation of a simulation."""
@@ -235,10 +257,11 @@ class Site:
         sent: Payload,
         run: dict[str, Any] | None = None,
         method: Method | None = None,
+        more: dict[str, Exposure] | None = None,
     ) -> Letter:
         """Record in the site's ledger what is about to leave; if it cannot be recorded, it does not leave."""
         folder = self.folder if run is None else self.place(run)
-        exposes, forwarded = ({}, {}) if method is None else (method.exposed(), method.forwarded())
+        exposes, forwarded = (more or {}, {}) if method is None else (method.exposed(), method.forwarded())
         line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             **{key: short(facts[key]) for key in BOOKED if key in facts},

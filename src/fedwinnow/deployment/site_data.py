@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from fedwinnow.all_settings import SiteSettings
 from fedwinnow.data.content_hash import Contents
-from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.dataset import Dataset, Features
 from fedwinnow.data.load import load
+from fedwinnow.deployment.agreed_encoder import agreed_encoder, agreed_scaling, own_sums
 from fedwinnow.deployment.agreement import experiment_of
 from fedwinnow.deployment.foreign_text import for_others, one_line
 from fedwinnow.device import choose_device
+from fedwinnow.encoders.make_encoder import DataEncoder
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.prepare import Stage, prepare, setup_of
 from fedwinnow.experiment.settings import Experiment
@@ -72,10 +75,21 @@ class SceneShare:
                     f"Copy the coordinator's scene folder."
                 )
             )
+        self.agree_on_encoder(run)
         stage: Stage = prepare(with_floor(experiment_of(run, scene=self.folder), self.least_count), self.scene)
         device = choose_device(self.device, mixed_precision=stage.experiment.mixed_precision)
         setup = setup_of(stage.experiment, str(device))
         return Host(stage.sites, stage.judged, stage.parts, stage.method, setup, memory)
+
+    def agree_on_encoder(self, run: dict[str, Any]) -> None:
+        """Refuse an encoder that has other weights here than at the coordinator."""
+        spec = experiment_of(run).encoder
+        if spec is not None:
+            agreed_encoder(spec, {**run, "task": None}, self.scene.dataset)
+
+    def sums(self, run: dict[str, Any]) -> Tensor | None:
+        """Nobody asks a simulation for sums: every machine has the whole scene."""
+        raise for_others(UsageError("the coordinator asked for sums, which a simulation does not need."))
 
     def contents(self) -> Contents:
         """The hash of the scene's data."""
@@ -112,21 +126,32 @@ class OwnData:
         """A host with the samples of this site only."""
         task, (client,) = run["task"], self.clients(run, number)
         experiment = with_floor(experiment_of(run), self.least_count)
-        given = self.labels(task)
+        given, encoder = self.labels(task), self.agree_on_encoder(run)
         offsets = np.zeros(int(run["clients"]) + 1, np.int64)
         offsets[client + 1 :] = len(given)
         holdings = Holdings(np.arange(len(given)), offsets)
-        sites = Sites(
-            self.dataset.train.features,
-            holdings,
-            given,
-            Shape.from_table(task["shape"]),
-            tuple(task["mean"]),
-            tuple(task["std"]),
-        )
+        if encoder is None:
+            features: Features = self.dataset.train.features
+            shape, mean, std = Shape.from_table(task["shape"]), tuple(task["mean"]), tuple(task["std"])
+        else:
+            features = encoder.features(self.dataset.train).scaled(agreed_scaling(run, encoder))
+            shape, mean, std = encoder.head_shape, (), ()
+        sites = Sites(features, holdings, given, shape, mean, std)
         device = choose_device(self.device, mixed_precision=experiment.mixed_precision)
         setup = setup_of(experiment, str(device))
         return Host(sites, sites, {}, find_method(experiment.method), setup, memory)
+
+    def agree_on_encoder(self, run: dict[str, Any]) -> DataEncoder | None:
+        """The encoder of a run, with the weights of the coordinator; None if the run has none."""
+        spec = experiment_of(run).encoder
+        return None if spec is None else agreed_encoder(spec, run, self.dataset)
+
+    def sums(self, run: dict[str, Any]) -> Tensor | None:
+        """The sums of the encoder's columns; None if there are too few samples."""
+        encoder = self.agree_on_encoder(run)
+        if encoder is None:
+            raise for_others(UsageError("the coordinator asked for the sums of an encoder, but the run has none."))
+        return own_sums(self.dataset, encoder, max(experiment_of(run).least_count, self.least_count))
 
     def labels(self, task: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The labels as numbers of the coordinator's classes; an error if the data does not fit the task.

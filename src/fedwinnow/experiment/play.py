@@ -23,6 +23,7 @@ from fedwinnow.all_settings import ExecutionSettings
 from fedwinnow.backends.make_backend import make_backend
 from fedwinnow.data.input_form import FILE as INPUT
 from fedwinnow.device import choose_device, peak_memory
+from fedwinnow.encoders.head_input import needs_sums
 from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, RunError, UsageError, memory_in_words
 from fedwinnow.experiment.encoding import SUMS, book_sums, write_encoding
 from fedwinnow.experiment.evaluation import Evaluation
@@ -142,8 +143,8 @@ def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
 
 def exposed_in(stage: Stage) -> dict[str, Exposure]:
     """What sites may send: the method's keys, and the sums that the scaling of an encoder is fitted from."""
-    told = stage.encoding is not None and stage.encoding.told
-    return {**stage.method.exposes, SUMS: "client"} if told else stage.method.exposes
+    tells = stage.encoding is not None and needs_sums(stage.encoding.scaling.scale)
+    return {**stage.method.exposes, SUMS: "client"} if tells else stage.method.exposes
 
 
 def trained_weights(stage: Stage, model: FlatModel) -> Payload:

@@ -1,0 +1,132 @@
+"""An encoder over a network: every site has the same weights, and tells sums for the scaling before the first round."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedwinnow.data.dataset import Dataset
+from fedwinnow.deployment.foreign_text import for_others, one_line
+from fedwinnow.encoders.encoder import Scale
+from fedwinnow.encoders.head_input import Scaling, Sums, needs_sums
+from fedwinnow.encoders.make_encoder import DataEncoder, find_encoder
+from fedwinnow.errors import DataError
+from fedwinnow.experiment.encoding import Encoding, sums_of
+from fedwinnow.models.model import Shape
+
+SLACK = 1e-6  # by which sums may miss what sums of squares must be, relative
+
+
+def encoder_in(encoding: Encoding | None, *, scaled: bool) -> dict[str, Any]:
+    """What a site is told of the encoder: the hash of its weights and settings, and the scaling once it is known."""
+    if encoding is None:
+        return {}
+    facts: dict[str, Any] = {"hash": encoding.data_encoder.opened.hash}
+    if scaled:
+        facts |= {"mean": packed(encoding.scaling.mean), "factor": packed(encoding.scaling.factor)}
+    return {"encoder": facts}
+
+
+def packed(values: NDArray[np.float32]) -> str:
+    """Numbers as a text, exactly."""
+    return base64.b64encode(values.astype("<f4").tobytes()).decode()
+
+
+def unpacked(text: Any, width: int) -> NDArray[np.float32]:
+    """The numbers of a text; an error if it is not so many finite numbers."""
+    try:
+        found = np.frombuffer(base64.b64decode(str(text), validate=True), "<f4").astype(np.float32)
+    except ValueError:
+        found = np.zeros(0, np.float32)
+    if found.shape != (width,) or not np.isfinite(found).all():
+        raise for_others(DataError("the coordinator sent a scaling that does not fit the encoder."))
+    return found
+
+
+# --- at a site -----------------------------------------------------------------------------------------------------
+
+
+def agreed_encoder(spec: Any, run: dict[str, Any], dataset: Dataset) -> DataEncoder:
+    """The encoder of a run, opened here; refused if its weights or settings are not those of the coordinator."""
+    task = run.get("task")
+    kind = find_encoder(spec).kind_of(dataset)
+    if task is None:
+        found = DataEncoder.for_data(spec, dataset)
+    else:
+        shape = Shape.from_table(task["shape"])
+        found = DataEncoder.for_kind(spec, kind, shape, tuple(task["mean"]), tuple(task["std"]))
+    told = run.get("encoder")
+    theirs = told.get("hash") if isinstance(told, dict) else None
+    if theirs != found.opened.hash:
+        raise for_others(
+            DataError(
+                f"the encoder {one_line(spec, 80)} has the hash {found.opened.hash[:12]} here and "
+                f"{one_line(str(theirs)[:12], 12)} at the coordinator: other weights or settings. Install the same weights on "
+                f"both."
+            )
+        )
+    return found
+
+
+def agreed_scaling(run: dict[str, Any], data_encoder: DataEncoder) -> Scaling:
+    """The scaling that the coordinator has made of all sums."""
+    told, width = run["encoder"], data_encoder.opened.width
+    return Scaling(data_encoder.scale, unpacked(told.get("mean"), width), unpacked(told.get("factor"), width))
+
+
+def own_sums(dataset: Dataset, data_encoder: DataEncoder, least_count: int) -> Tensor | None:
+    """The sums of this site in one row: how many samples, and the sums of every column; None if there are too few."""
+    features = data_encoder.features(dataset.train)
+    told = sums_of(features, data_encoder, np.arange(len(features))).told(data_encoder.scale, least_count)
+    if told is None:
+        return None
+    parts = [[float(told.count)], told.first] + ([] if data_encoder.scale == "idf_l2" else [told.second])
+    return torch.from_numpy(np.concatenate(parts))
+
+
+# --- at the coordinator --------------------------------------------------------------------------------------------
+
+
+def sums_from(value: Tensor | None, scale: Scale, width: int, samples: int) -> Sums | str:
+    """The sums that a site sent, or why they cannot be."""
+    size = 1 + width * (1 if scale == "idf_l2" else 2)
+    if value is None or tuple(value.shape) != (size,) or value.dtype != torch.float64:
+        return f"they are not the {size} numbers that the encoder needs"
+    numbers = value.numpy()
+    if not np.isfinite(numbers).all():
+        return "they are not finite"
+    first, second = numbers[1 : 1 + width], numbers[1 + width :]
+    if numbers[0] != samples:
+        return f"they are of {numbers[0]:g} samples, but the site stated {samples}"
+    if scale == "idf_l2":
+        possible = bool(((first >= 0) & (first <= samples)).all())
+        return Sums(samples, first, np.zeros(width)) if possible else "a count is below 0 or above the samples"
+    if (first * first > samples * second * (1 + SLACK) + SLACK).any():
+        return "no values have such sums and sums of squares"
+    return Sums(samples, first, second)
+
+
+def fitted(early: Encoding, sums: dict[str, Sums], site_names: tuple[str, ...]) -> Encoding:
+    """The encoder with the scaling from the sums of these sites, added in the order of their names."""
+    scale, width = early.data_encoder.scale, early.data_encoder.opened.width
+    ordered = [name for name in site_names if name in sums]
+    scaling = Scaling.fitted(scale, [sums[name] for name in ordered], width)
+    return Encoding(early.data_encoder, scaling, tuple(site_names.index(name) for name in ordered))
+
+
+def early_encoding(spec: Any, own: Dataset) -> Encoding | None:
+    """The encoder before any site has told its sums; None if there is none."""
+    if spec is None:
+        return None
+    data_encoder = DataEncoder.for_data(spec, own)
+    return Encoding(data_encoder, Scaling.plain(data_encoder.opened.width, data_encoder.scale), ())
+
+
+def asks_sums(encoding: Encoding | None) -> bool:
+    """Whether the sites must be asked."""
+    return encoding is not None and needs_sums(encoding.data_encoder.scale)
