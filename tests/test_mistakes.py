@@ -49,6 +49,15 @@ run --seed x | 2 | --seed=x ... a whole number
 run --quorum half | 2 | --quorum=half ... a number
 run --views flipp | 2 | Did you mean 'flip'?
 run --resume yes | 2 | 'yes' was given, but a flag was expected
+# encoders
+run --encoder lit --out new | 2 | unknown encoder 'lit' ... Did you mean 'lite'?
+run --encoder words --out new | 2 | encoder 'words' needs texts, but digits has images ... lite
+run --encoder auto --out new | 2 | allowed in an audit on one machine
+run --encoder lite:size=8 --out new | 2 | size=8 was given; allowed: at least 32
+run --encoder transformers:path=absent --out new | 3 | there is no folder absent ... Nothing is downloaded
+run --encoder model:kind=mlp,weights=absent.pth --out new | 3 | absent.pth: there is no such file
+run --encoder ./absent.py:build --out new | 2 | there is no such file
+encode --data digits | 2 | --encoder is missing
 # numbers out of bounds
 run --rounds -1 | 2 | --rounds -1 ... 0 or more
 run --clients 0 | 2 | --clients 0 ... 1 or more

@@ -85,8 +85,8 @@ def own_sums(dataset: Dataset, data_encoder: DataEncoder, least_count: int) -> T
     told = sums_of(features, data_encoder, np.arange(len(features))).told(data_encoder.scale, least_count)
     if told is None:
         return None
-    parts = [[float(told.count)], told.first] + ([] if data_encoder.scale == "idf_l2" else [told.second])
-    return torch.from_numpy(np.concatenate(parts))
+    columns = [told.first] if data_encoder.scale == "idf_l2" else [told.first, told.second]
+    return torch.from_numpy(np.concatenate([np.array([float(told.count)]), *columns]))
 
 
 # --- at the coordinator --------------------------------------------------------------------------------------------

@@ -133,7 +133,8 @@ class Site:
         self.holding.agree_on_encoder(facts)
         if "few" in said:
             self.say("this site has fewer samples than the least count: it takes no part and sends nothing else")
-        keys = ", ".join(f"{key} ({kind})" for key, kind in method.exposed().items())
+        exposed = {**method.exposed(), **(SUMS_EXPOSE if facts.get("encoder") else {})}
+        keys = ", ".join(f"{key} ({kind})" for key, kind in exposed.items())
         self.say(f"the coordinator runs {method.name}; what may leave this site: {keys}")
         return self.booked(facts, said, {})
 
