@@ -43,6 +43,8 @@ FREE_TO_CHANGE = {"rounds", "scene"}
 # What older folders do not name, and what it was then.
 ADDED = {name: one.default for name, one in settings_in(Experiment).items() if one.metadata["since"]}
 ADDED |= {"method.steady": 0.0}
+OWN_TEST = "own_test.csv"
+GAIN = "gain.csv"
 # Every file that a run makes in its folder, the config last: as long as it is there, the folder is known to be a run's.
 MADE = (
     "summary.json",
@@ -52,6 +54,8 @@ MADE = (
     "scene.npz",
     "rounds.jsonl",
     "clients.csv",
+    OWN_TEST,
+    GAIN,
     "verdicts.npz",
     "ledger.json",
     "state.safetensors",
@@ -186,6 +190,11 @@ class RunFolder:
                     folder.rmdir()
             for name in MADE:
                 (self.path / name).unlink(missing_ok=True)
+
+    def forget_gain(self) -> None:
+        """Remove what `fedwinnow gain` said of the run, because the run is another one now."""
+        with guarded(self.path):
+            (self.path / GAIN).unlink(missing_ok=True)
 
     def other_scene(self, scene_hash: str) -> list[str]:
         """In what the folder's scene differs, where it has one already."""
