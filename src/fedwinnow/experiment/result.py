@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedwinnow.errors import UsageError, unknown
+from fedwinnow.experiment.gain_table import Gain, read_gain
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.randomness import Floats
 from fedwinnow.scene.scene import Scene
@@ -43,6 +44,14 @@ class Result:
     def scene(self) -> Scene:
         """The scene it was played on."""
         return Scene.load(self.folder)
+
+    @property
+    def gain(self) -> Gain:
+        """What the federation gives to each site, which `fedwinnow gain` has measured."""
+        found = read_gain(self._files)
+        if found is None:
+            raise UsageError(f"{self.folder}: the gain was not measured yet. Do it with: fedwinnow gain {self.folder}")
+        return found
 
     def curve(self, name: str = "accuracy") -> tuple[Floats, Floats]:
         """Round numbers and values of one column, of the rounds in which it was measured."""

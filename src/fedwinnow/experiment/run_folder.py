@@ -237,6 +237,14 @@ class RunFolder:
         demand(str(path), table, {"method": {"kind": str}})
         return table
 
+    def experiment(self) -> Experiment:
+        """The experiment of config.toml."""
+        table = self.settings()
+        try:
+            return Experiment(**{**table, "scene": Path(table["scene"]) if "scene" in table else None})
+        except (ValueError, TypeError) as problem:
+            raise DataError(f"{self.path / 'config.toml'}: not the settings of a run ({problem}).") from None
+
     # --- the checkpoint --------------------------------------------------------------------------------------------
 
     def save_state(self, model: FlatModel, weights: Payload, state: Payload, facts: dict[str, Any]) -> None:

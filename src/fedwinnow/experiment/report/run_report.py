@@ -14,6 +14,8 @@ from jinja2 import UndefinedError
 
 from fedwinnow import catalogue, files
 from fedwinnow.errors import DataError
+from fedwinnow.experiment.evaluation import LEAST_ROWS
+from fedwinnow.experiment.gain_table import Gain, SitesCompared, compared_in_words, read_gain
 from fedwinnow.experiment.report.templates import LEARNS, RECEIVERS, render
 from fedwinnow.experiment.run_folder import RunFolder, flatten
 from fedwinnow.files import text_of
@@ -62,6 +64,7 @@ def collect(folder: RunFolder, summary: dict[str, Any] | None = None) -> dict[st
         "stages": stages_of(rounds),
         "dropped": sum(len(row.get("dropped", {})) for row in rounds),
         "clients": client_rows(folder.path / "clients.csv"),
+        "gain": gain_of(folder),
         "class_map": class_map(scene),
         "confusion": confusion_of(summary, scene),
         "ledger": ledger_rows(folder.read_json("ledger.json")),
@@ -69,6 +72,8 @@ def collect(folder: RunFolder, summary: dict[str, Any] | None = None) -> dict[st
         "command": command_of(config, environment, scene),
         "clients_shown": CLIENTS_SHOWN,
         "classes_shown": CLASSES_SHOWN,
+        "least_rows": LEAST_ROWS,
+        "folder_name": folder.path.resolve().name,
     }
 
 
@@ -103,6 +108,33 @@ def client_rows(path: Path) -> list[dict[str, Any]]:
         rates = {name: float(row[name]) if row[name] else None for name in row if name.endswith("_rate")}
         rows.append({**row, **rates})
     return rows
+
+
+@dataclass(frozen=True)
+class GainShown:
+    """What `fedwinnow gain` has found, for the page."""
+
+    gain: Gain
+    changes: tuple[tuple[str, SitesCompared, SitesCompared], ...]  # in words; by accuracy and by balanced accuracy
+    called_wrong: int
+    nothing_left: tuple[str, ...]  # sites of which no training sample was left
+    few_rows: tuple[str, ...]  # sites with too few test rows for a share
+
+
+def gain_of(folder: RunFolder) -> GainShown | None:
+    """The gain of a run; None if it was not measured."""
+    gain = read_gain(folder)
+    if gain is None:
+        return None
+    balanced = [found for _, found in compared_in_words(gain, "balanced_accuracy")]
+    changes = [(words, found, other) for (words, found), other in zip(compared_in_words(gain), balanced, strict=True)]
+    return GainShown(
+        gain,
+        tuple(changes),
+        sum(site.called_wrong for site in gain.sites),
+        tuple(site.site for site in gain.sites if site.trained_on_left == 0),
+        tuple(site.site for site in gain.sites if site.test_rows < LEAST_ROWS),
+    )
 
 
 def class_map(scene: Scene) -> list[dict[str, Any]]:
