@@ -167,7 +167,7 @@ def test_for_machines(digits, capsys):
     said = json.loads(capsys.readouterr().out)
     assert end.value.code == 0
     assert len(said["sites"]) == 5
-    assert said["compared"]["training together instead of alone"].keys() >= {"better", "worse", "same"}
+    assert said["compared"]["accuracy"]["training together instead of alone"].keys() >= {"better", "worse", "same"}
 
 
 def test_a_run_of_fedavg_is_its_own_together(tmp_path):

@@ -73,12 +73,15 @@ class GainOfRun(ExecutionSettings, Flags):
 
 def as_value(gain: Gain) -> dict[str, Any]:
     """The gain for machines."""
-    from fedwinnow.experiment.gain_table import compared_in_words
+    from fedwinnow.experiment.gain_table import MEASURES, compared_in_words
 
     return {
         **dataclasses.asdict(gain),
-        "mean": {name: gain.mean(name) for name in gain.columns},
-        "compared": {words: dataclasses.asdict(found) for words, found in compared_in_words(gain)},
+        "mean": {measure: {name: gain.mean(name, measure) for name in gain.columns} for measure in MEASURES},
+        "compared": {
+            measure: {words: dataclasses.asdict(found) for words, found in compared_in_words(gain, measure)}
+            for measure in MEASURES
+        },
     }
 
 

@@ -14,6 +14,7 @@ from fedwinnow.files import text_of
 from fedwinnow.metrics.task import Figure, mean_of
 
 COLUMNS = ("alone", "together", "left_out", "this_run")
+MEASURES = ("accuracy", "balanced_accuracy")
 BALANCED = "_balanced"
 HEADER = (
     *("row", "site", "part", "samples", "called_wrong", "trained_on_left", "test_rows"),
@@ -100,7 +101,7 @@ class Gain:
 
 def figures(site: SiteGain, measure: str) -> dict[str, Figure]:
     """The figures of a site by accuracy or by balanced accuracy."""
-    if measure not in ("accuracy", "balanced_accuracy"):
+    if measure not in MEASURES:
         raise UsageError(f"measure={measure!r} was given; allowed: 'accuracy' or 'balanced_accuracy'.")
     return site.accuracy if measure == "accuracy" else site.balanced_accuracy
 
@@ -125,7 +126,7 @@ def gain_text(gain: Gain) -> str:
         counts = [site.samples, site.called_wrong, site.trained_on_left, site.test_rows]
         shares = [site.accuracy[name] for name in COLUMNS] + [site.balanced_accuracy[name] for name in COLUMNS]
         writer.writerow(["site", site.site, gain.part, *counts, *map(cell, shares)])
-    means = [gain.mean(name, measure) for measure in ("accuracy", "balanced_accuracy") for name in COLUMNS]
+    means = [gain.mean(name, measure) for measure in MEASURES for name in COLUMNS]
     writer.writerow(["mean", "", gain.part, "", "", "", "", *map(cell, means)])
     return text.getvalue()
 

@@ -17,7 +17,7 @@ from fedwinnow.errors import DataError
 from fedwinnow.experiment.evaluation import LEAST_ROWS
 from fedwinnow.experiment.gain_table import Gain, SitesCompared, compared_in_words, read_gain
 from fedwinnow.experiment.report.templates import LEARNS, RECEIVERS, render
-from fedwinnow.experiment.run_folder import RunFolder, flatten
+from fedwinnow.experiment.run_folder import GAIN, RunFolder, flatten
 from fedwinnow.files import text_of
 from fedwinnow.scene.scene import Scene, or_null
 
@@ -123,7 +123,7 @@ class GainShown:
 
 def gain_of(folder: RunFolder) -> GainShown | None:
     """The gain of a run; None if it was not measured."""
-    gain = read_gain(folder)
+    gain = read_gain(folder) if (folder.path / GAIN).exists() else None
     if gain is None:
         return None
     balanced = [found for _, found in compared_in_words(gain, "balanced_accuracy")]
