@@ -223,6 +223,17 @@ def test_a_site_of_which_nothing_is_left_is_named(tmp_path):
     assert "Nothing to train on was left of client-2" in (tmp_path / "run" / "report.html").read_text("utf-8")
 
 
+def test_a_class_of_which_nothing_is_left_is_named(tmp_path):
+    given = run(tmp_path / "run", **NOISY).scene.given
+    verdicts(tmp_path / "run", lambda p_wrong: np.copyto(p_wrong, given == 1))
+    measure_gain(tmp_path / "run", data=toy_data())
+    text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "A WHOLE CLASS IS GONE.</strong> Every sample of class 1 was called wrong" in text
+    verdicts(tmp_path / "run", lambda p_wrong: p_wrong.fill(0))
+    measure_gain(tmp_path / "run", data=toy_data())
+    assert "A WHOLE CLASS IS GONE" not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
 def test_where_nothing_is_left_at_all_the_column_is_empty_and_says_so(tmp_path):
     run(tmp_path / "run", **NOISY)
     verdicts(tmp_path / "run", lambda p_wrong: p_wrong.fill(1))

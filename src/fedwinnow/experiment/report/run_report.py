@@ -13,6 +13,7 @@ import numpy as np
 from jinja2 import UndefinedError
 
 from fedwinnow import catalogue, files
+from fedwinnow.data.source_files import read_npz
 from fedwinnow.errors import DataError
 from fedwinnow.experiment.evaluation import LEAST_ROWS
 from fedwinnow.experiment.gain_table import Gain, SitesCompared, compared_in_words, read_gain
@@ -64,7 +65,7 @@ def collect(folder: RunFolder, summary: dict[str, Any] | None = None) -> dict[st
         "stages": stages_of(rounds),
         "dropped": sum(len(row.get("dropped", {})) for row in rounds),
         "clients": client_rows(folder.path / "clients.csv"),
-        "gain": gain_of(folder),
+        "gain": gain_of(folder, scene),
         "class_map": class_map(scene),
         "confusion": confusion_of(summary, scene),
         "ledger": ledger_rows(folder.read_json("ledger.json")),
@@ -119,9 +120,10 @@ class GainShown:
     called_wrong: int
     nothing_left: tuple[str, ...]  # sites of which no training sample was left
     few_rows: tuple[str, ...]  # sites with too few test rows for a share
+    classes_gone: tuple[str, ...]  # of which no sample was left at any site
 
 
-def gain_of(folder: RunFolder) -> GainShown | None:
+def gain_of(folder: RunFolder, scene: Scene) -> GainShown | None:
     """The gain of a run; None if it was not measured."""
     gain = read_gain(folder) if (folder.path / GAIN).exists() else None
     if gain is None:
@@ -134,7 +136,17 @@ def gain_of(folder: RunFolder) -> GainShown | None:
         sum(site.called_wrong for site in gain.sites),
         tuple(site.site for site in gain.sites if site.trained_on_left == 0),
         tuple(site.site for site in gain.sites if site.test_rows < LEAST_ROWS),
+        classes_gone(folder, scene),
     )
+
+
+def classes_gone(folder: RunFolder, scene: Scene) -> tuple[str, ...]:
+    """The classes, by the labels as given, of which every sample was called wrong."""
+    p_wrong = read_npz(folder.path / "verdicts.npz", ("p_wrong",))["p_wrong"]
+    before, after = (
+        np.bincount(labels, minlength=scene.classes) for labels in (scene.given, scene.given[~(p_wrong > 0.5)])
+    )
+    return tuple(scene.data.class_names[number] for number in np.flatnonzero((before > 0) & (after == 0)))
 
 
 def class_map(scene: Scene) -> list[dict[str, Any]]:
