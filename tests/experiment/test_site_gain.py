@@ -153,8 +153,9 @@ def test_the_report_says_what_was_compared_and_counts_sites(digits):
 
 def test_parts_of_a_gain_are_no_runs_of_a_table(digits, capsys):
     for place in (digits, digits.parent):
-        with pytest.raises(SystemExit):
+        with pytest.raises(SystemExit) as end:
             main(["table", str(place), "--json"])
+        assert end.value.code == 0
         assert "local" not in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["table", str(digits / "gain" / "alone")])  # asked for by name
