@@ -487,3 +487,10 @@ def test_a_folder_in_use(tmp_path):
     run(tmp_path, **NOISY)
     with RunFolder(tmp_path).locked(), pytest.raises(UsageError, match="another process"):
         measure_gain(tmp_path, Execution(), data=toy_data())
+
+
+def test_a_run_that_began_with_a_trained_model(tmp_path):
+    run(tmp_path / "first", **NOISY)
+    run(tmp_path / "second", start=tmp_path / "first", **NOISY)
+    with pytest.raises(UsageError, match="began with the trained model"):
+        measure_gain(tmp_path / "second", data=toy_data())

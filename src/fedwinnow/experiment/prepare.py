@@ -11,6 +11,7 @@ import numpy as np
 
 from fedwinnow.data.content_hash import Contents, contents_of_arrays
 from fedwinnow.data.dataset import Features
+from fedwinnow.data.input_form import InputForm
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.trusted_and_public import SetAside, set_aside
@@ -91,6 +92,12 @@ def prepare(experiment: Experiment, scene: Scene | None = None, left_out: Mask |
     resolved = dataclasses.replace(experiment, method=method, model=models_of(experiment, method, shape))
     chosen = None if left_out is None else contents_of_arrays("the verdicts", [left_out])
     return Stage(resolved, scene, method, sites, places, judged, names, parts, labels, aside, left_out=chosen)
+
+
+def input_form(stage: Stage) -> InputForm:
+    """How new samples become the input of the trained model."""
+    form = InputForm.of(stage.scene.dataset)
+    return dataclasses.replace(form, mean=stage.sites.mean, std=stage.sites.std)
 
 
 def models_of(experiment: Experiment, method: Method, shape: Shape) -> Any:

@@ -127,6 +127,11 @@ def stages_of(experiment: Experiment, scene: Scene, called: Mask) -> dict[str, S
             f"the sites of this run have models of different kinds ({experiment.model}), which cannot be averaged, so "
             f"there is nothing to compare with; allowed: a run with one kind of model."
         )
+    if experiment.start is not None:
+        raise UsageError(
+            f"this run began with the trained model of {experiment.start}, and a site alone cannot begin with it; "
+            f"allowed: a run without --start."
+        )
     # Public samples from other data play no part here; those from the test part must stay out of it.
     public = experiment.public if is_number(experiment.public) else None
     plain = dataclasses.replace(experiment, method="fedavg", scene=None, public=public, memorisation_every=0)
