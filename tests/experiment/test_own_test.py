@@ -98,13 +98,6 @@ def test_of_a_site_with_its_own_model_that_model_counts(tmp_path):
     assert alone.summary["last"]["accuracy"] == pytest.approx(1 / 3)
 
 
-def test_it_is_the_same_for_any_backend(tmp_path):
-    for method in ("local", "fedavg"):
-        for backend in ("serial", "processes:workers=2"):
-            run(tmp_path / f"{method}{backend[0]}", method=method, backend=backend)
-        assert lines(tmp_path / f"{method}s") == lines(tmp_path / f"{method}p")
-
-
 def test_an_absent_site_without_a_trained_model_has_no_figure(tmp_path):
     data = toy_data()
     sites = np.array(["big"] * 115 + ["small"] * 5)

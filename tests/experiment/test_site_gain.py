@@ -363,7 +363,7 @@ for call in map(int, sys.argv[2:]):
 def test_a_killed_gain_goes_on(tmp_path):
     run(tmp_path / "fresh" / "run", **NOISY)
     shutil.copytree(tmp_path / "fresh", tmp_path / "whole")
-    calls = ["0", "7", "18", "30", "37", "45", "55"]  # the so-manieth file that is put in its place
+    calls = ["7", "30", "55"]  # the so-manieth file that is put in its place
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), *calls], check=True, timeout=120)
     for call in calls:
         assert whole(tmp_path / call / "run") == whole(tmp_path / "whole" / "run"), call
