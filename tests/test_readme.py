@@ -69,7 +69,7 @@ def test_every_command_shown_works(document, tmp_path, monkeypatch, capsys):
         assert ended.value.code == 0, f"{line}\n{capsys.readouterr().err}"
 
 
-@pytest.mark.parametrize("name", ["index.md", "start.md", "compare.md", "python.md", "use-the-model.md"])
+@pytest.mark.parametrize("name", ["index.md", "start.md", "compare.md", "use-the-model.md"])
 def test_the_python_of_the_pages_works(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / name).read_text(encoding="utf-8")
