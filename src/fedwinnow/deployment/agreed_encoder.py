@@ -66,8 +66,8 @@ def agreed_encoder(spec: Any, run: dict[str, Any], dataset: Dataset) -> DataEnco
         raise for_others(
             DataError(
                 f"the encoder {one_line(spec, 80)} has the hash {found.opened.hash[:12]} here and "
-                f"{one_line(str(theirs)[:12], 12)} at the coordinator: other weights or settings. Install the same weights on "
-                f"both."
+                f"{one_line(str(theirs)[:12], 12)} at the coordinator: other weights or settings. Install "
+                f"the same weights on both."
             )
         )
     return found

@@ -72,7 +72,20 @@ def real_stage(
     if encoding is not None:
         resolved = dataclasses.replace(resolved, encoder=str(encoding.data_encoder.encoder))
     places = np.arange(total)
-    return Stage(resolved, scene, method, sites, places, sites, names, parts, labels, aside, False, encoding)
+    return Stage(
+        resolved,
+        scene,
+        method,
+        sites,
+        places,
+        sites,
+        names,
+        parts,
+        labels,
+        aside,
+        simulated=False,
+        encoding=encoding,
+    )
 
 
 def scene_of(own: Dataset, names: tuple[str, ...], sizes: NDArray[np.int64]) -> Scene:
