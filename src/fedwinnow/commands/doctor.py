@@ -21,6 +21,7 @@ from fedwinnow.setting import setting
 EXTRAS = {
     "figures": "matplotlib",
     "parquet": "pyarrow",
+    "sklearn": "sklearn",
     "huggingface": "datasets",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
