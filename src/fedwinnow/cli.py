@@ -25,6 +25,7 @@ COMMANDS = {
         "which labels are worth a look at each site, found without moving the data",
     ),
     "predict": ("fedwinnow.commands.predict:Predict", "the trained model asked about new samples"),
+    "export": ("fedwinnow.commands.export:Export", "the trained model as a file for other programs, with a model card"),
     "review": ("fedwinnow.commands.review:Review", "the page where a person accepts or rejects suggestions"),
     "apply": (
         "fedwinnow.commands.apply:Apply",

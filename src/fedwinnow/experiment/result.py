@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.errors import UsageError, unknown
 from fedwinnow.experiment.run_folder import RunFolder
+from fedwinnow.experiment.trained.exporting.config_file import is_export
 from fedwinnow.randomness import Floats
 from fedwinnow.scene.scene import Scene
 
@@ -34,10 +35,14 @@ class Result:
     ) -> None:
         self.folder = Path(folder)
         self.site, self.device = site, device
-        self._files = RunFolder.existing(self.folder)
+        # An export in the format safetensors has a model, but no rounds and no summary.
+        self._exported = is_export(self.folder)
+        self._files = RunFolder(self.folder) if self._exported else RunFolder.existing(self.folder)
         self._given_model = model
 
     def __repr__(self) -> str:
+        if self._exported:
+            return f"Result({str(self.folder)!r}: an exported model)"
         last = self.summary.get("last10") or {}
         accuracy = last.get("accuracy")
         shown = "unknown" if accuracy is None else f"{100 * accuracy:.2f} %"
@@ -91,6 +96,12 @@ class Result:
         from fedwinnow.experiment.trained.predictions import asked_of
 
         return asked_of(self.trained, x)
+
+    def export(self, out: str | Path, *, format: Literal["torch", "onnx", "safetensors"] = "torch") -> Path:
+        """Write the trained model to the folder `out` in a format of other programs, with a model card."""
+        from fedwinnow.experiment.trained.exporting.export_folder import export_model
+
+        return export_model(self.folder, Path(out), format, site=self.site, model=self._given_model).file
 
     @property
     def verdicts(self) -> Verdicts:

@@ -46,6 +46,7 @@ class TrainedModel:
     models: tuple[FlatModel, ...]
     site: str | None  # whose model it is; None: of all sites
     by_batch: bool = False  # whether an answer depends on the samples beside it (batch_norm=batch_statistics)
+    spec: Any = None  # what the models were built from
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -77,11 +78,15 @@ class TrainedModel:
 
 
 def load_model(folder: Path, *, site: str | None = None, device: str | None = None, model: Any = None) -> TrainedModel:
-    """The trained model in a run folder.
+    """The trained model in a run folder, or in an export in the format safetensors.
 
     `site` chooses one where every site has its own. `model` is the module or function that a program gave to the run;
     a run folder has only its name.
     """
+    from fedwinnow.experiment.trained.exporting import config_file, safetensors_file  # they make TrainedModels too
+
+    if config_file.is_export(folder):
+        return safetensors_file.load_exported(folder, site=site, device=device, model=model)
     run = RunFolder.existing(folder)
     refuse_unfinished(run)
     experiment = experiment_of_run(run, model)
@@ -109,7 +114,8 @@ def load_model(folder: Path, *, site: str | None = None, device: str | None = No
         one.own_statistics = kept.get("batch_norm")
         one.load(payload)
         loaded.append(one)
-    return TrainedModel(folder, form, method, tuple(loaded), site, experiment.batch_norm == "batch_statistics")
+    by_batch = experiment.batch_norm == "batch_statistics"
+    return TrainedModel(folder, form, method, tuple(loaded), site, by_batch, build.model)
 
 
 def refuse_unfinished(run: RunFolder) -> None:
