@@ -1,4 +1,4 @@
-"""`fedwinnow export`: the file answers like the run's model, the card has what it promises, and nothing private is in it."""
+"""`fedwinnow export`: the file answers like the run's model, the card keeps its promises, nothing private leaks."""
 
 from __future__ import annotations
 
@@ -39,6 +39,21 @@ def runs(tmp_path_factory):
         if not (place / name).exists():
             makers[name](place)
         return place / name
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def exports(runs):
+    """The export of a run by name and format, for tests that only read it."""
+
+    def get(name, format):
+        out = runs(name).parent / f"{name}-{format}"
+        if format == "onnx":
+            pytest.importorskip("onnxscript")
+        if not out.exists():
+            fedwinnow.load(runs(name)).export(out, format=format)
+        return out
 
     return get
 
@@ -139,45 +154,37 @@ def tokens_of(texts: list[str], length: int, vocabulary: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("format", "ask"), [("torch", in_torch), ("onnx", in_onnx)])
 @pytest.mark.filterwarnings("ignore:.*the training data did not have")
-def test_a_table_is_standardised_inside_the_file(runs, tmp_path, format, ask):
-    if format == "onnx":
-        pytest.importorskip("onnxscript")
-    result = fedwinnow.load(runs("table"))
-    result.export(tmp_path / "model", format=format)
-    wanted = np.log(result.predict_proba(ROWS))
-    found = torch.from_numpy(ask(tmp_path / "model", RAW)).double().log_softmax(1).numpy()
+def test_a_table_is_standardised_inside_the_file(runs, exports, format, ask):
+    model = exports("table", format)
+    wanted = np.log(fedwinnow.load(runs("table")).predict_proba(ROWS))
+    found = torch.from_numpy(ask(model, RAW)).double().log_softmax(1).numpy()
     assert np.allclose(found, wanted, atol=1e-5)
-    assert np.allclose(ask(tmp_path / "model", RAW[1:2]), ask(tmp_path / "model", RAW)[1:2], atol=1e-5)  # alone
+    assert np.allclose(ask(model, RAW[1:2]), ask(model, RAW)[1:2], atol=1e-5)  # alone
     assert not np.allclose(found[0], found[1], atol=1e-3)  # the answers do depend on the row
 
 
 @pytest.mark.parametrize(("format", "ask"), [("torch", in_torch), ("onnx", in_onnx)])
-def test_two_models_on_images_are_joined_inside_the_file(runs, tmp_path, format, ask):
-    if format == "onnx":
-        pytest.importorskip("onnxscript")
-    fedwinnow.load(runs("two")).export(tmp_path / "model", format=format)
+def test_two_models_on_images_are_joined_inside_the_file(runs, exports, format, ask):
     images = (np.arange(7 * 64).reshape(7, 8, 8, 1) * 37 % 256).astype(np.uint8)
     trained = load_model(runs("two"))
     assert len(trained.models) == 2
-    assert np.allclose(ask(tmp_path / "model", images), expected(runs("two"), images), atol=1e-4)
+    assert np.allclose(ask(exports("two", format), images), expected(runs("two"), images), atol=1e-4)
 
 
-def test_texts_in_onnx_follow_the_tokenizer_of_the_card(runs, tmp_path):
-    pytest.importorskip("onnxscript")
-    fedwinnow.load(runs("texts")).export(tmp_path / "model", format="onnx")
-    said = json.loads((tmp_path / "model" / "preprocessing.json").read_text())["text"]
+def test_texts_in_onnx_follow_the_tokenizer_of_the_card(runs, exports):
+    model = exports("texts", "onnx")
+    said = json.loads((model / "preprocessing.json").read_text())["text"]
     assert (said["length"], said["vocabulary"], said["padding"]) == (12, 500, 0)
     assert said["tokenizer"]["id"] == "1 + crc32(word in UTF-8) % 499"
     ids = tokens_of(TEXTS, 12, 500)
-    assert np.allclose(in_onnx(tmp_path / "model", ids), expected(runs("texts"), TEXTS), atol=1e-5)
+    assert np.allclose(in_onnx(model, ids), expected(runs("texts"), TEXTS), atol=1e-5)
 
 
-def test_the_torch_file_loads_where_there_is_no_fedwinnow(runs, tmp_path):
-    fedwinnow.load(runs("rows")).export(tmp_path / "model", format="torch")
+def test_the_torch_file_loads_where_there_is_no_fedwinnow(runs, exports, tmp_path):
     program = (
         "import sys; sys.modules['fedwinnow'] = None\n"
         "import torch\n"
-        f"model = torch.export.load({os.fspath(tmp_path / 'model' / 'model.pt2')!r}).module()\n"
+        f"model = torch.export.load({os.fspath(exports('rows', 'torch') / 'model.pt2')!r}).module()\n"
         "print(model(torch.arange(12.0).reshape(2, 6)).flatten().tolist())"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
@@ -196,23 +203,19 @@ def test_the_torch_file_loads_where_there_is_no_fedwinnow(runs, tmp_path):
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*(the training data did not have|batch_statistics)")
-def test_an_export_of_weights_is_read_like_a_run(runs, tmp_path, name, x):
-    result = fedwinnow.load(runs(name))
-    result.export(tmp_path / "model", format="safetensors")
-    again = fedwinnow.load(tmp_path / "model")
+def test_an_export_of_weights_is_read_like_a_run(runs, exports, name, x):
+    result, again = fedwinnow.load(runs(name)), fedwinnow.load(exports(name, "safetensors"))
     assert "an exported model" in repr(again)
     assert again.class_names == result.class_names
     assert np.array_equal(again.predict_proba(x), result.predict_proba(x))
 
 
-def test_predict_takes_an_export_of_weights_and_no_other(runs, tmp_path, capsys):
-    data = runs("table").parent / "hospitals.csv"
-    fedwinnow.load(runs("table")).export(tmp_path / "weights", format="safetensors")
-    fedwinnow.load(runs("table")).export(tmp_path / "torch", format="torch")
+def test_predict_takes_an_export_of_weights_and_no_other(runs, exports, tmp_path, capsys):
+    weights, data = exports("table", "safetensors"), runs("table").parent / "hospitals.csv"
     assert command(capsys, "predict", runs("table"), "--data", data, "--out", tmp_path / "a.csv")[0] == 0
-    assert command(capsys, "predict", tmp_path / "weights", "--data", data, "--out", tmp_path / "b.csv")[0] == 0
+    assert command(capsys, "predict", weights, "--data", data, "--out", tmp_path / "b.csv")[0] == 0
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
-    code, said = command(capsys, "predict", tmp_path / "torch", "--data", data)
+    code, said = command(capsys, "predict", exports("table", "torch"), "--data", data)
     assert code == 2
     assert "an export in the format torch, which fedwinnow does not read" in said
 
@@ -278,7 +281,7 @@ def test_a_probe_refuses_numbers_that_differ_or_are_not_finite(wrong):
         found[-1, -1] = wrong
         return found
 
-    with pytest.raises(RunError, match="allowed: 0.0001"):
+    with pytest.raises(RunError, match=r"allowed: 0\.0001"):
         probe.check(ask, "file")
     with pytest.raises(RunError, match="differ by up to inf"):
         probe.check(lambda x: torch.zeros(len(x), 4), "file")
@@ -325,11 +328,8 @@ def test_a_damaged_export_is_refused(runs, tmp_path):
 
 
 @pytest.mark.parametrize("format", ["torch", "onnx", "safetensors"])
-def test_no_id_no_site_no_folder_and_no_label_list_is_in_an_export(runs, tmp_path, format):
-    if format == "onnx":
-        pytest.importorskip("onnxscript")
-    out = tmp_path / "model"
-    fedwinnow.load(runs("table")).export(out, format=format)
+def test_no_id_no_site_and_no_folder_is_in_an_export(exports, format):
+    out = exports("table", format)
     assert {path.name for path in out.iterdir()} == {
         "README.md",
         "config.json",
@@ -340,7 +340,6 @@ def test_no_id_no_site_no_folder_and_no_label_list_is_in_an_export(runs, tmp_pat
     for path in out.iterdir():
         content = path.read_bytes()
         assert not [word for word in private if word.encode() in content], path.name
-    assert sum(path.stat().st_size for path in out.iterdir()) < 80_000  # 96 samples would fit, but see above
 
 
 def test_a_folder_of_this_machine_in_a_file_is_refused(tmp_path):
@@ -368,11 +367,10 @@ def test_only_the_last_name_of_a_path_stays(word, left):
 # --- the card --------------------------------------------------------------------------------------------------------
 
 
-def test_the_card_has_what_is_promised(runs, tmp_path):
+def test_the_card_has_what_is_promised(runs, exports):
     yaml = pytest.importorskip("yaml")
     result = fedwinnow.load(runs("table"))
-    result.export(tmp_path / "model", format="safetensors")
-    text = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    text = (exports("table", "safetensors") / "README.md").read_text(encoding="utf-8")
     _, front, body = text.split("---\n", 2)
     said = yaml.safe_load(front)
     assert said["library_name"] == "fedwinnow"
@@ -411,7 +409,7 @@ def test_the_card_has_what_is_promised(runs, tmp_path):
 
 def test_the_card_says_that_answers_depend_on_the_batch(runs, tmp_path):
     with pytest.warns(UserWarning, match="batch_statistics"):
-        fedwinnow.load(runs("batches")).export(tmp_path / "model", format="torch")
+        fedwinnow.load(runs("batches")).export(tmp_path / "model", format="safetensors")
     assert "An answer depends on the samples that are asked with it" in (tmp_path / "model" / "README.md").read_text()
 
 

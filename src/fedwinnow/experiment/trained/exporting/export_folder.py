@@ -189,7 +189,8 @@ def refuse_unknown_join(trained: TrainedModel) -> None:
 def private_folders(run: RunFolder) -> set[Path]:
     """Folders of this machine that must not be named in an export."""
     found = {run.path.resolve(), Path.cwd(), ROOT.parent, Path.home()}
-    for word in (run.settings().get("data"), run.settings().get("scene")):
+    config = run.settings()
+    for word in (config.get(name) for name in ("data", "scene", "start", "model", "public")):
         with contextlib.suppress(UsageError):
             name, values = parse_spec(str(word or "none"))
             for text in (name, *values.values()):
