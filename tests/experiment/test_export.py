@@ -163,7 +163,9 @@ def test_a_table_is_standardised_inside_the_file(runs, exports, format, ask):
     assert not np.allclose(found[0], found[1], atol=1e-3)  # the answers do depend on the row
 
 
-@pytest.mark.parametrize(("format", "ask"), [("torch", in_torch), ("onnx", in_onnx)])
+@pytest.mark.parametrize(
+    ("format", "ask"), [("torch", in_torch), pytest.param("onnx", in_onnx, marks=pytest.mark.slow)]
+)
 def test_two_models_on_images_are_joined_inside_the_file(runs, exports, format, ask):
     images = (np.arange(7 * 64).reshape(7, 8, 8, 1) * 37 % 256).astype(np.uint8)
     trained = load_model(runs("two"))
@@ -171,6 +173,7 @@ def test_two_models_on_images_are_joined_inside_the_file(runs, exports, format, 
     assert np.allclose(ask(exports("two", format), images), expected(runs("two"), images), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_texts_in_onnx_follow_the_tokenizer_of_the_card(runs, exports):
     model = exports("texts", "onnx")
     said = json.loads((model / "preprocessing.json").read_text())["text"]
@@ -180,6 +183,7 @@ def test_texts_in_onnx_follow_the_tokenizer_of_the_card(runs, exports):
     assert np.allclose(in_onnx(model, ids), expected(runs("texts"), TEXTS), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_torch_file_loads_where_there_is_no_fedwinnow(runs, exports, tmp_path):
     program = (
         "import sys; sys.modules['fedwinnow'] = None\n"
