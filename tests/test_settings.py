@@ -45,6 +45,7 @@ OTHERS = {
     "Join": {"data", "scene", "clients", "least_count", "out"},  # the site's own
     "PaperTable": {"out", "test"},
     "Predict": {"data", "out"},
+    "Export": {"data", "out"},
     "SceneDraw": {"out"},
     "SceneExport": {"out"},
     "SceneImport": {"out"},

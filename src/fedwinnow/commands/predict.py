@@ -25,7 +25,10 @@ class Predict(Flags):
     training data is not needed.
     """
 
-    folder: RunPlace = setting(None, "The folder of a finished run, for example runs/winnow-digits-0.")
+    folder: RunPlace = setting(
+        None,
+        "The folder of a finished run, for example runs/winnow-digits-0, or an export with --format safetensors.",
+    )
     data: str | None = setting(
         None,
         "The samples: a table, a folder of images or one image, an .npz file with x, or a source with options. A table "
@@ -42,15 +45,15 @@ class Predict(Flags):
         if self.data is None:
             raise UsageError("no samples were given; needed: --data, for example --data new.csv.")
         from fedwinnow.data.load import load_new
+        from fedwinnow.experiment.trained.load_trained import load_trained
         from fedwinnow.experiment.trained.predictions import predict
-        from fedwinnow.experiment.trained.trained_model import load_model
         from fedwinnow.terminal import Grid
 
         if self.out.suffix != ".csv":  # a slip must not overwrite the data
             raise UsageError(f"--out {self.out} was given; allowed: a file that ends in .csv.")
         if self.out.exists() and Path(self.data).exists() and self.out.samefile(self.data):
             raise UsageError(f"--out {self.out} is the file of --data; give another one.")
-        model = load_model(self.folder, site=self.site, device=self.device)
+        model = load_trained(self.folder, site=self.site, device=self.device)
         samples = load_new(self.data, model.form)
         found = predict(model, samples)
         found.write(self.out)

@@ -68,9 +68,9 @@ class Result:
     @cached_property
     def trained(self) -> TrainedModel:
         """The trained model with everything that it needs; `predict` and `model` use it."""
-        from fedwinnow.experiment.trained.trained_model import load_model
+        from fedwinnow.experiment.trained.load_trained import load_trained
 
-        return load_model(self.folder, site=self.site, device=self.device, model=self._given_model)
+        return load_trained(self.folder, site=self.site, device=self.device, model=self._given_model)
 
     @property
     def model(self) -> AnsweringModule:

@@ -78,15 +78,11 @@ class TrainedModel:
 
 
 def load_model(folder: Path, *, site: str | None = None, device: str | None = None, model: Any = None) -> TrainedModel:
-    """The trained model in a run folder, or in an export in the format safetensors.
+    """The trained model in a run folder.
 
     `site` chooses one where every site has its own. `model` is the module or function that a program gave to the run;
     a run folder has only its name.
     """
-    from fedwinnow.experiment.trained.exporting import config_file, safetensors_file  # they make TrainedModels too
-
-    if config_file.is_export(folder):
-        return safetensors_file.load_exported(folder, site=site, device=device, model=model)
     run = RunFolder.existing(folder)
     refuse_unfinished(run)
     experiment = experiment_of_run(run, model)
