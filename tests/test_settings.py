@@ -41,11 +41,11 @@ OTHERS = {
     "Certificates": {"out"},
     "Demo": {"out", "rounds"},
     "Detection": {"seed"},
+    "Export": {"out"},
     "Figure": {"out"},
     "Join": {"data", "scene", "clients", "least_count", "out"},  # the site's own
     "PaperTable": {"out", "test"},
     "Predict": {"data", "out"},
-    "Export": {"data", "out"},
     "SceneDraw": {"out"},
     "SceneExport": {"out"},
     "SceneImport": {"out"},
