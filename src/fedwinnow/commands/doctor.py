@@ -27,6 +27,8 @@ EXTRAS = {
     "dask": "distributed",
     "ray": "ray",
     "flower": "flwr",
+    "onnx": "onnxscript",
+    "sklearn": "sklearn",
 }
 NEEDED = ("torch", "numpy", "scipy", "safetensors", "pillow")
 MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]!![/]"}
