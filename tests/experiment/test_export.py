@@ -224,6 +224,19 @@ def test_predict_takes_an_export_of_weights_and_no_other(runs, exports, tmp_path
     assert "an export in the format torch, which fedwinnow does not read" in said
 
 
+def test_a_model_of_the_users_own_file_is_exported_and_loaded_with_that_file(runs, tmp_path):
+    net = tmp_path / "net.py"
+    net.write_text("from torch import nn\ndef build(classes):\n    return nn.Sequential(nn.Linear(6, classes))\n")
+    data = f'npz:path="{runs("rows").parent}/rows.npz"'
+    result = fedwinnow.run(data=data, clients=2, test=0.2, model=f"{net}:build", out=tmp_path / "run", **SMALL)
+    result.export(tmp_path / "model", format="safetensors")
+    x = np.arange(12, dtype=np.float32).reshape(2, 6)
+    again = fedwinnow.load(tmp_path / "model", model=f"{net}:build")
+    assert np.array_equal(again.predict_proba(x), result.predict_proba(x))
+    with pytest.raises(UsageError, match=r"its model was the user's own \('net\.py:build'\)"):
+        fedwinnow.load(tmp_path / "model").predict_proba(x)
+
+
 # --- a wrong file is noticed -----------------------------------------------------------------------------------------
 
 

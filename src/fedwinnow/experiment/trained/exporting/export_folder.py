@@ -27,6 +27,7 @@ from fedwinnow.experiment.trained.exporting.config_file import (
     is_export,
     joining_rule,
     method_name,
+    model_name,
 )
 from fedwinnow.experiment.trained.exporting.input_description import FILE as DESCRIPTION
 from fedwinnow.experiment.trained.exporting.input_description import described_input
@@ -66,7 +67,7 @@ def export_model(run: Path, out: Path, format: Format, *, site: str | None = Non
         refuse_unknown_join(trained)
     probe = make_probe(trained)
     with whole_folder(out) as place:
-        checked = write_model(trained, format, place, probe, model)
+        checked = write_model(trained, format, place, probe)
         facts = collect(folder, trained, format, checked)
         (place / CARD).write_text(card(facts, trained.form), encoding="utf-8", newline="\n")
         refuse_folders(sorted(place.iterdir()), private_folders(folder))
@@ -74,7 +75,7 @@ def export_model(run: Path, out: Path, format: Format, *, site: str | None = Non
     return Exported(out, out / FILES[format], size, checked["largest_difference"], probe.bound)
 
 
-def write_model(trained: TrainedModel, format: Format, place: Path, probe: Probe, model: Any) -> dict[str, Any]:
+def write_model(trained: TrainedModel, format: Format, place: Path, probe: Probe) -> dict[str, Any]:
     """The model file, preprocessing.json and config.json; the file is asked, and refused if it answers otherwise."""
     path = place / FILES[format]
     description = json.dumps(described_input(trained.form), indent=1, allow_nan=False) + "\n"
@@ -91,7 +92,7 @@ def write_model(trained: TrainedModel, format: Format, place: Path, probe: Probe
         "allowed_difference": probe.bound,
     }
     write_config(trained, format, place, facts)
-    facts["largest_difference"] = asked_difference(format, place, probe, model)
+    facts["largest_difference"] = asked_difference(format, place, probe, trained.spec)
     write_config(trained, format, place, facts)
     return facts
 
@@ -102,10 +103,11 @@ def write_config(trained: TrainedModel, format: Format, place: Path, facts: dict
     (place / CONFIG).write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
-def asked_difference(format: Format, place: Path, probe: Probe, model: Any) -> float | None:
+def asked_difference(format: Format, place: Path, probe: Probe, spec: Any) -> float | None:
     """The largest difference between what the written file answers and what the run's model does."""
     if format == "safetensors":
-        return probe.check(safetensors_file.asked(place, model), FILES[format])
+        own = None if safetensors_file.is_known(model_name(spec)) else spec  # a user's own model is given by hand
+        return probe.check(safetensors_file.asked(place, own), FILES[format])
     ask = (torch_file if format == "torch" else onnx_file).asked(place / FILES[format])
     if ask is None:
         warnings.warn(

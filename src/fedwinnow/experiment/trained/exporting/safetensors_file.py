@@ -25,7 +25,7 @@ from fedwinnow.federation.host import use_batch_statistics
 from fedwinnow.federation.method import find_method
 from fedwinnow.files import json_of
 from fedwinnow.mathematics.payload import FlatModel
-from fedwinnow.models.make_model import is_own, make_model
+from fedwinnow.models.make_model import is_own, make_model, names_file
 from fedwinnow.models.model import Shape
 from fedwinnow.options import parse_spec
 
@@ -82,7 +82,7 @@ def load_exported(
 
 def new_model(spec: Any, shape: Shape, by_batch: bool, device: str | None, folder: Path) -> FlatModel:
     """A model that waits for its weights."""
-    if isinstance(spec, str) and (is_own(spec) or parse_spec(spec)[0] not in catalogue.entries("models")):
+    if isinstance(spec, str) and not is_known(spec) and not names_file(spec):
         raise UsageError(
             f"{folder}: its model was the user's own ('{spec}'), and the folder has only its weights. Give the same "
             "module or function: fedwinnow.load(FOLDER, model=...)."
@@ -91,6 +91,11 @@ def new_model(spec: Any, shape: Shape, by_batch: bool, device: str | None, folde
     if by_batch:
         use_batch_statistics(module)
     return FlatModel(module, str(choose_device(device)))
+
+
+def is_known(spec: str) -> bool:
+    """Whether a text names a model of the catalogue."""
+    return not is_own(spec) and parse_spec(spec)[0] in catalogue.entries("models")
 
 
 def read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:
