@@ -56,6 +56,7 @@ MADE = (
     "ledger.json",
     "state.safetensors",
     "state.json",
+    "frozen.safetensors",
     "report.html",
     "error.txt",
     "config.toml",
@@ -103,6 +104,7 @@ FACTS: Form = {
     "vault": {"*": str},
     "ledger": dict,
     "set_aside": dict,
+    "frozen?": [str],
 }
 
 
@@ -244,6 +246,19 @@ class RunFolder:
             with replacing(self.path / "state.safetensors") as stream:
                 stream.writelines(seal(tensors, facts))
             write_text(self.path / "state.json", json.dumps(facts, sort_keys=True) + "\n", durable=False)
+
+    def save_frozen(self, models: list[FlatModel]) -> None:
+        """What is frozen in the models, once: with it and a checkpoint, the whole model can be built without its code.
+
+        Where clients have different models, those after the first are numbered.
+        """
+        tensors = {
+            f"model{'' if number == 1 else f'-{number}'}.{name}": value
+            for number, model in enumerate(models, start=1)
+            for name, value in model.frozen.items()
+        }
+        with guarded(self.path), replacing(self.path / "frozen.safetensors") as stream:
+            stream.writelines(seal(tensors))
 
     def load_state(self, model: FlatModel) -> tuple[Payload, Payload, dict[str, Any]] | None:
         """Global weights, server memory and facts of the last checkpoint; None where there is none."""
