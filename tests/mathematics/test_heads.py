@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from fedwinnow import catalogue
-from fedwinnow.mathematics.heads import Head, Layer, LossOfLogits
+from fedwinnow.mathematics.heads import Head, Layer
+from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.losses import CrossEntropy, Loss
 from fedwinnow.mathematics.optimizers import Adam, Sgd
 from fedwinnow.mathematics.payload import FlatModel

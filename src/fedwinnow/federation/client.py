@@ -14,7 +14,7 @@ from torch import Tensor
 from fedwinnow.all_settings import Training, Views
 from fedwinnow.data.dataset import Features, InputStep
 from fedwinnow.federation.ledger import TooFew
-from fedwinnow.mathematics.heads import LossOfLogits
+from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.optimizers import Optimizer
 from fedwinnow.mathematics.payload import FlatModel, Payload
 from fedwinnow.mathematics.views import random_view

@@ -24,7 +24,7 @@ from fedwinnow.errors import RunError, UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.aggregators import Aggregator
-from fedwinnow.mathematics.heads import LossOfLogits
+from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.losses import Loss, soft
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.old_names import warn_of_old_name

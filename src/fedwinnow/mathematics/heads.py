@@ -6,17 +6,8 @@ perhaps in another order, so the last bits may differ. Hence it is for runs with
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
-
-from fedwinnow.mathematics.losses import Loss
-
-if TYPE_CHECKING:
-    from fedwinnow.mathematics.payload import FlatModel
 
 
 class Layer:
@@ -64,22 +55,24 @@ class Head:
             self.first.differentiate(x, torch.ops.aten.threshold_backward(before, inputs, 0), kept)
 
 
-def head_of(model: FlatModel) -> Head | None:
-    """The model as a head; None where it is anything else, or where somebody listens to its layers."""
-    steps = list(model.module) if type(model.module) is nn.Sequential else [model.module]
+def head_of(module: nn.Module, places: list[tuple[Tensor, Tensor]]) -> Head | None:
+    """The module as a head; None where it is anything else, or where somebody listens to its layers.
+
+    `places` are the values and the gradients of all its tensors that are trained, in their order.
+    """
+    steps = list(module) if type(module) is nn.Sequential else [module]
     if steps and is_flattening(steps[0]):
         steps = steps[1:]
     shown = [type(step) for step in steps] in ([nn.Linear], [nn.Linear, nn.ReLU, nn.Linear])
-    if not shown or any(map(is_hooked, model.module.modules())):
+    if not shown or any(map(is_hooked, module.modules())):
         return None
     linears = [step for step in steps if isinstance(step, nn.Linear)]
-    if model.frozen or len(model.slots) != sum(1 + (layer.bias is not None) for layer in linears):
+    if len(places) != sum(1 + (layer.bias is not None) for layer in linears):
         return None  # a part that is not trained, or one weight in two places
-    places = iter([(slot.view(model.weights), slot.view(model.gradient)) for slot in model.slots])
-    layers = []
+    following, layers = iter(places), []
     for linear in linears:
-        weight, weight_slope = next(places)
-        bias, bias_slope = (None, None) if linear.bias is None else next(places)
+        weight, weight_slope = next(following)
+        bias, bias_slope = (None, None) if linear.bias is None else next(following)
         layers.append(Layer(weight, bias, weight_slope, bias_slope))
     return Head(layers)
 
@@ -93,36 +86,3 @@ def is_hooked(layer: nn.Module) -> bool:
     """Whether something is called before or after this layer, or in its place."""
     hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
     return any(hooks) or "forward" in vars(layer)
-
-
-# --- objectives that need no automatic differentiation ---------------------------------------------------------------
-
-
-def unmixed(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """The batch as it is."""
-    return x, y
-
-
-@dataclass(frozen=True)
-class LossOfLogits:
-    """A loss in the form in which heads are trained by hand: it knows the model by its logits alone.
-
-    Besides, a term of the weights alone may be given by its gradient (`pull`).
-    """
-
-    criterion: Loss
-    class_counts: Tensor
-    mix: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = unmixed  # what the model is shown instead of a batch
-    shift: Tensor | None = None  # is added to the logits
-    pull: Callable[[FlatModel], None] | None = None  # adds the gradient of the further term to the model's gradient
-
-    def differentiate(self, head: Head, model: FlatModel, x: Tensor, y: Tensor, kept: float = 0.0) -> None:
-        """Write the gradient of this loss for one batch into the model's gradient, on what is kept of the last one."""
-        x, target = self.mix(x, y)
-        x = x.flatten(1)
-        logits, inputs = head.forward(x)
-        if self.shift is not None:
-            logits = logits + self.shift
-        head.backward(x, inputs, self.criterion.slope(logits, target, self.class_counts), kept)
-        if self.pull is not None:
-            self.pull(model)

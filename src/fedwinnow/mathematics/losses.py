@@ -119,11 +119,15 @@ class LogitAdjustment(Loss):
     floor: float = option(1e-8, "Frequency of a class that the site does not hold.", above=0, at_most=1)
 
     def __call__(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
-        return cross_entropy(logits + self.tau * self.log_prior(class_counts), target, reduction="none")
+        return cross_entropy(self.adjusted(logits, class_counts), target, reduction="none")
 
     def slope(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
-        adjusted = logits + self.tau * self.log_prior(class_counts)
-        return slope_of_cross_entropy(adjusted.softmax(1), target).div_(len(logits))
+        probability = self.adjusted(logits, class_counts).softmax(1)
+        return slope_of_cross_entropy(probability, target).div_(len(logits))
+
+    def adjusted(self, logits: Tensor, class_counts: Tensor) -> Tensor:
+        """The logits that are trained."""
+        return logits + self.tau * self.log_prior(class_counts)
 
     def log_prior(self, class_counts: Tensor) -> Tensor:
         """log pi_k; a class that the site lacks gets a large negative number instead of minus infinity."""

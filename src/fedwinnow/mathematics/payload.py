@@ -128,7 +128,12 @@ class FlatModel:
         self.still = [layer for layer in still if any(True for _ in layer.buffers(recurse=False))]
         self.frozen = frozen_tensors(named, all_buffers, fixed)
         # A small model that is trained by hand where the objective allows it; None: by automatic differentiation.
-        self.head: Head | None = head_of(self) if fast_heads else None
+        self.head: Head | None = head_of(module, self.places()) if fast_heads else None
+
+    def places(self) -> list[tuple[Tensor, Tensor]]:
+        """The values and the gradient of every tensor that is trained, as views of the vectors."""
+        trained = self.slots[: len(self.parameters)]
+        return [(slot.view(self.weights), slot.view(self.gradient)) for slot in trained]
 
     def train(self) -> None:
         """Set the module to training; a frozen layer that keeps statistics goes on using them as they are."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Method
-from fedwinnow.mathematics.heads import LossOfLogits
+from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.proximal import distance_to, pull_back
 from fedwinnow.options import option

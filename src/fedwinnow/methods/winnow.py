@@ -30,7 +30,7 @@ from fedwinnow.errors import UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.heads import LossOfLogits
+from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.losses import sharpened
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.options import option
