@@ -44,6 +44,7 @@ OTHERS = {
     "Figure": {"out"},
     "Join": {"data", "scene", "clients", "least_count", "out"},  # the site's own
     "PaperTable": {"out", "test"},
+    "Predict": {"data", "out"},
     "SceneDraw": {"out"},
     "SceneExport": {"out"},
     "SceneImport": {"out"},

@@ -1,7 +1,7 @@
 """fedwinnow: federated learning with noisy labels.
 
-`run`, `sweep`, `table`, `audit`, `Experiment`, `Result`, `Scene` and `Method` are loaded when first used, so that
-importing the package is quick.
+`run`, `load`, `sweep`, `table`, `audit`, `Experiment`, `Result`, `Scene` and `Method` are loaded when first used, so
+that importing the package is quick.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fedwinnow.old_names import find_old_modules
 from fedwinnow.version import __version__
 
 if TYPE_CHECKING:
-    from fedwinnow.api import run
+    from fedwinnow.api import load, run
     from fedwinnow.auditing.audit_from_python import audit
     from fedwinnow.experiment.result import Result
     from fedwinnow.experiment.settings import Experiment
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from fedwinnow.scene.scene import Scene
     from fedwinnow.study.study_from_python import sweep, table
 
-__all__ = ["Experiment", "Method", "Result", "Scene", "__version__", "audit", "run", "sweep", "table"]
+__all__ = ["Experiment", "Method", "Result", "Scene", "__version__", "audit", "load", "run", "sweep", "table"]
 
 _HOMES = {
     "run": "fedwinnow.api",
+    "load": "fedwinnow.api",
     "audit": "fedwinnow.auditing.audit_from_python",
     "Experiment": "fedwinnow.experiment.settings",
     "Result": "fedwinnow.experiment.result",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fedwinnow.experiment.play import Watcher, play
 from fedwinnow.experiment.result import Result
 from fedwinnow.experiment.run_settings import RunSettings, in_groups
 from fedwinnow.experiment.trackers.tracker import make_trackers
+from fedwinnow.options import Part
 from fedwinnow.setting import keywords_of, setting
 
 
@@ -44,4 +46,17 @@ def run(asked: RunKeywords, given: Mapping[str, Any]) -> Result:
     experiment, execution = asked.experiment(), asked.execution()
     folder = asked.folder(experiment)
     play(experiment, folder, execution, (*asked.watchers, *make_trackers(asked.track, folder)))
-    return Result(folder)
+    own = asked.model if not isinstance(asked.model, str | dict | Part | None) else None
+    return Result(folder, device=asked.device, model=own)
+
+
+def load(folder: str | Path, *, site: str | None = None, device: str | None = None, model: Any = None) -> Result:
+    """The result of a run that was played before, with its trained model.
+
+        result = fedwinnow.load("runs/winnow-digits-0")
+        result.predict("new.csv")
+
+    `site` chooses a model where every site has its own (methods `local` and `rhfl`). `model` is the module or function
+    that a program gave to the run; a run folder has only its name.
+    """
+    return Result(folder, site=site, device=device, model=model)

@@ -24,6 +24,7 @@ COMMANDS = {
         "fedwinnow.commands.audit:Audit",
         "which labels are worth a look at each site, found without moving the data",
     ),
+    "predict": ("fedwinnow.commands.predict:Predict", "the trained model asked about new samples"),
     "review": ("fedwinnow.commands.review:Review", "the page where a person accepts or rejects suggestions"),
     "apply": (
         "fedwinnow.commands.apply:Apply",

@@ -79,7 +79,14 @@ def sweep(folder: Path, *names: str) -> None:
 # be missing, {"*": form} for a table with any keys, Maybe(form) for a value that may be null. `float` takes whole
 # numbers too; neither `float` nor `int` takes true or false.
 Form = Any
-NAMES = {str: "a text", int: "a whole number", float: "a number", dict: "a table", list: "a list"}
+NAMES = {
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    dict: "a table",
+    list: "a list",
+}
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ FILES = {
     "config.toml",
     "environment.json",
     "identity.json",
+    "input.json",
     "scene.npz",
     "scene.json",
     "rounds.jsonl",

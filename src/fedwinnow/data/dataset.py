@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwinnow.data.column import Column
 from fedwinnow.data.content_hash import Contents, contents_of_arrays, contents_of_files
 from fedwinnow.errors import DataError
 
@@ -118,6 +119,9 @@ class Dataset:
     mean: tuple[float, ...] = ()  # per channel of an image, of pixel / 255; empty: not normalised
     std: tuple[float, ...] = ()
     vocabulary: int = 0  # how many token ids there are; 0 where samples are not tokens
+    hashed_words: bool = False  # whether the token ids are hashes of words (`token_ids`), so that new texts can be read
+    columns: tuple[Column, ...] = ()  # how the columns of a table became features; empty for other samples
+    roles: dict[str, str] = field(default_factory=dict)  # which column of a table is the label, the id, the text ...
     source: str = ""  # the spec that loads it again, for example "csv:path=a.csv,label=diagnosis"
     source_hash: str = ""  # sha256 of the files it came from, where that is quick to compute
     contents: Contents | None = None  # the hash of the files that it was read from; None: its arrays are hashed

@@ -12,8 +12,13 @@ import numpy as np
 from fedwinnow import catalogue
 from fedwinnow.all_settings import SceneSettings
 from fedwinnow.data.dataset import Dataset, Labels, Rows, Samples
+from fedwinnow.data.images import SUFFIXES as PICTURES
+from fedwinnow.data.input_form import InputForm
+from fedwinnow.data.new_samples import NewSamples, known_samples, of_image_files
 from fedwinnow.data.source import Source
+from fedwinnow.data.source_files import existing_file
 from fedwinnow.errors import DataError, UsageError, unknown
+from fedwinnow.options import build
 from fedwinnow.randomness import Integers, uniforms
 from fedwinnow.setting import check_setting
 
@@ -56,6 +61,37 @@ def understood(spec: str | Path | dict[str, Any] | Source) -> str | dict[str, An
     if ":" not in spec:
         raise unknown_data(spec.strip())
     return spec
+
+
+def load_new(spec: str | Path | dict[str, Any] | Source, form: InputForm) -> NewSamples:
+    """Samples for a trained model, by a spec or a path; what is not said of the columns is as in the training.
+
+    A published data set gives its test part, or all its samples if it has none.
+    """
+    if isinstance(spec, str | Path) and Path(spec).suffix.lower() in PICTURES and os.path.isfile(spec):
+        path = existing_file(Path(spec))
+        return NewSamples(path.stem, of_image_files([path], [path.name], form), np.array([path.name]))
+    asked = understood(spec)
+    source = asked if isinstance(asked, Source) else completed(asked, form, bare=isinstance(spec, str | Path))
+    return source.load_new(form) or known_samples(load(source), form)
+
+
+def completed(spec: str | dict[str, Any], form: InputForm, *, bare: bool) -> Source:
+    """The source of a spec; a table gets the columns of the training for the roles that the spec does not name."""
+    from fedwinnow.data.sources.table_source import TableSource
+
+    name, values = catalogue.split("data", spec)
+    part = catalogue.find("data", name).load()
+    if issubclass(part, TableSource):
+        if bare and not isinstance(spec, str):
+            values.pop("label")  # `understood` has added it to a path, which says nothing of columns
+        usual = {"label": "label", **form.roles}
+        values = {role: column for role, column in usual.items() if column not in values.values()} | values
+        if "label" not in values:  # another role has its column now
+            values["label"] = "label"
+    made = build("data source", part, values)
+    assert isinstance(made, Source)
+    return made
 
 
 def unknown_data(name: str) -> UsageError:

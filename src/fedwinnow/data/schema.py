@@ -8,11 +8,12 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwinnow.data.column import Column
 from fedwinnow.data.dataset import Labels
 from fedwinnow.data.labels import class_names_of, class_numbers, name_some
 from fedwinnow.data.source_files import existing_file
@@ -21,22 +22,6 @@ from fedwinnow.errors import DataError, FedwinnowWarning
 
 VERSION = 1
 MANY_ROWS = 50  # in fewer rows a column of measurements may have a different value in every row
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of a table: a number that is standardised, or a category that becomes one column per value."""
-
-    name: str
-    kind: Literal["numeric", "categorical"]
-    missing: bool  # whether a further column says that the value was missing
-    mean: float = 0.0
-    std: float = 1.0
-    categories: tuple[str, ...] = ()
-
-    @property
-    def width(self) -> int:
-        return (1 if self.kind == "numeric" else len(self.categories)) + self.missing
 
 
 @dataclass(frozen=True)

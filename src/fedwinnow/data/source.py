@@ -10,6 +10,8 @@ from fedwinnow.options import Part, option
 
 if TYPE_CHECKING:
     from fedwinnow.data.dataset import Dataset
+    from fedwinnow.data.input_form import InputForm
+    from fedwinnow.data.new_samples import NewSamples
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,10 @@ class Source(Part):
     @abstractmethod
     def load(self) -> Dataset:
         """Read the data; every problem is a DataError that names file and row."""
+
+    def load_new(self, form: InputForm) -> NewSamples | None:
+        """Read samples for a trained model, with or without labels; None from a source that is always read whole."""
+        return None
 
     def missing(self) -> list[str]:
         """One line per published file that is not on this machine; no data is read, so that `doctor` is quick."""

@@ -21,12 +21,13 @@ import numpy as np
 
 from fedwinnow.all_settings import ExecutionSettings
 from fedwinnow.backends.make_backend import make_backend
+from fedwinnow.data.input_form import FILE as INPUT
 from fedwinnow.device import choose_device, peak_memory
 from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, RunError, UsageError, memory_in_words
 from fedwinnow.experiment.evaluation import Evaluation
 from fedwinnow.experiment.identity import FILE as IDENTITY
 from fedwinnow.experiment.identity import Identity, admit, identity_of
-from fedwinnow.experiment.prepare import Stage, prepare, setup_of
+from fedwinnow.experiment.prepare import Stage, input_form, prepare, setup_of
 from fedwinnow.experiment.report.run_report import write_report
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
@@ -138,6 +139,20 @@ def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
     return fresh
 
 
+def trained_weights(stage: Stage, model: FlatModel) -> Payload:
+    """With --start: the weights of another run's model instead of new ones."""
+    start = stage.experiment.start
+    assert start is not None
+    if stage.method.own_models:
+        raise UsageError(
+            f"--start {start} was given, but with the method '{stage.method.name}' every site has its own model; "
+            "allowed: a method with one model for all."
+        )
+    from fedwinnow.experiment.trained.starting import starting_weights
+
+    return starting_weights(start, model, input_form(stage), stage.sites.shape)
+
+
 def warn_of_absent(stage: Stage) -> None:
     """Warn of sites with too few samples to take part; over a network the coordinator has done that already."""
     if stage.absent and stage.simulated:
@@ -172,6 +187,7 @@ class Player:
         setup = setup_of(experiment, str(device), execution.judge)
         on_server = dataclasses.replace(setup, device="cpu")
         model = new_model(stage.sites.shape, on_server)
+        begun = (folder.path / "state.safetensors").exists()
         self.server = Server(
             clients=stage.sites.holdings.clients,
             available=stage.available,
@@ -179,7 +195,7 @@ class Player:
             rounds=experiment.rounds,
             seed=experiment.seed,
             classes=stage.sites.shape.classes,
-            weights=model.payload(),
+            weights=model.payload() if experiment.start is None or begun else trained_weights(stage, model),
             model=model,
             trusted=bench_of("trusted", stage.aside, stage.sites, setup),
             public=bench_of("public", stage.aside, stage.sites, setup),
@@ -243,6 +259,8 @@ class Player:
     def restore(self) -> None:
         """Load the last checkpoint, or start at the beginning."""
         stored = self.folder.load_state(self.server.model)
+        if not (self.folder.path / INPUT).exists():
+            self.folder.write_json(INPUT, input_form(self.stage).to_dict())
         if stored is None:
             if self.frozen:
                 self.folder.save_frozen(self.host_models)

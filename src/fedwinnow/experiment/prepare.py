@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedwinnow.data.dataset import Features
+from fedwinnow.data.input_form import InputForm
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.trusted_and_public import SetAside, set_aside
@@ -81,6 +82,12 @@ def prepare(experiment: Experiment, scene: Scene | None = None) -> Stage:
     parts, labels = scored_parts(aside, scene, held_out)
     resolved = dataclasses.replace(experiment, method=method, model=models_of(experiment, method, shape))
     return Stage(resolved, scene, method, sites, places, judged, names, parts, labels, aside)
+
+
+def input_form(stage: Stage) -> InputForm:
+    """How new samples become the input of the trained model."""
+    form = InputForm.of(stage.scene.dataset)
+    return dataclasses.replace(form, mean=stage.sites.mean, std=stage.sites.std)
 
 
 def models_of(experiment: Experiment, method: Method, shape: Shape) -> Any:

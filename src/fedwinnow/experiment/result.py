@@ -1,11 +1,13 @@
-"""The result of a run in Python: an object that reads the run folder."""
+"""The result of a run in Python: an object that reads the run folder, with the trained model in it."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedwinnow.errors import UsageError, unknown
 from fedwinnow.experiment.run_folder import RunFolder
@@ -15,13 +17,25 @@ from fedwinnow.scene.scene import Scene
 if TYPE_CHECKING:
     import pandas
 
+    from fedwinnow.experiment.trained.answering_module import AnsweringModule
+    from fedwinnow.experiment.trained.trained_model import TrainedModel
+    from fedwinnow.experiment.verdicts import Verdicts
+
 
 class Result:
-    """A finished (or broken) run; everything is read from its folder."""
+    """A finished (or broken) run; everything is read from its folder.
 
-    def __init__(self, folder: str | Path) -> None:
+    `site` chooses a model where every site has its own. `model` is needed only where a program gave the run a module
+    or a function of its own; `device` is where the model answers.
+    """
+
+    def __init__(
+        self, folder: str | Path, *, site: str | None = None, device: str | None = None, model: Any = None
+    ) -> None:
         self.folder = Path(folder)
+        self.site, self.device = site, device
         self._files = RunFolder.existing(self.folder)
+        self._given_model = model
 
     def __repr__(self) -> str:
         last = self.summary.get("last10") or {}
@@ -43,6 +57,49 @@ class Result:
     def scene(self) -> Scene:
         """The scene it was played on."""
         return Scene.load(self.folder)
+
+    # --- the trained model -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def trained(self) -> TrainedModel:
+        """The trained model with everything that it needs; `predict` and `model` use it."""
+        from fedwinnow.experiment.trained.trained_model import load_model
+
+        return load_model(self.folder, site=self.site, device=self.device, model=self._given_model)
+
+    @property
+    def model(self) -> AnsweringModule:
+        """The trained model: a torch module in eval mode that gives one score (logit) per class.
+
+        It takes what you have: a data frame or rows with the columns of the training, a list of texts, uint8 images
+        (n, height, width, channels) or float images (n, channels, height, width) from 0 to 1, rows of numbers.
+        """
+        return self.trained.module
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes, in the order of the model's scores."""
+        return self.trained.class_names
+
+    def predict(self, x: Any) -> NDArray[np.str_]:
+        """The likeliest class of each sample, by name; `x` may also be a path, as `fedwinnow predict --data` has it."""
+        found: NDArray[np.str_] = np.array(self.class_names)[self.predict_proba(x).argmax(1)]
+        return found
+
+    def predict_proba(self, x: Any) -> Floats:
+        """The probability of each class (column, as in `class_names`) for each sample."""
+        from fedwinnow.experiment.trained.predictions import asked_of
+
+        return asked_of(self.trained, x)
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """What the method thinks of every training label: one row per sample of every site."""
+        from fedwinnow.experiment.verdicts import verdicts_in
+
+        return verdicts_in(self.folder, self.scene)
+
+    # --- its curves ------------------------------------------------------------------------------------------------
 
     def curve(self, name: str = "accuracy") -> tuple[Floats, Floats]:
         """Round numbers and values of one column, of the rounds in which it was measured."""

@@ -48,6 +48,7 @@ MADE = (
     "summary.json",
     "identity.json",
     "environment.json",
+    "input.json",
     "scene.json",
     "scene.npz",
     "rounds.jsonl",

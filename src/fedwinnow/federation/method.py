@@ -28,7 +28,7 @@ from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.losses import Loss, soft
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.old_names import warn_of_old_name
-from fedwinnow.options import Part, build, option, parse_spec
+from fedwinnow.options import Part, build, option
 from fedwinnow.randomness import stream_key
 
 Replies = Iterator[tuple[int, Payload]]
@@ -338,9 +338,9 @@ OWN_METHOD = "fedwinnow_own_method_"  # the modules of users' files are named so
 
 def find_method(spec: str | dict[str, Any] | Part) -> Method:
     """The method of this spec; `./my_method.py:key=value` takes it from a file."""
-    name, values = parse_spec(spec) if isinstance(spec, str) else ("", {})
-    if name.endswith(".py"):
-        return build("method", method_in(Path(name)), dict(values))
+    name, values = catalogue.split("methods", spec) if isinstance(spec, str | dict) else ("", {})
+    if name.endswith(".py"):  # in a run folder, a table may name a file too
+        return build("method", method_in(Path(name)), values)
     made = catalogue.make("methods", spec)
     if not isinstance(made, Method):
         raise UsageError(

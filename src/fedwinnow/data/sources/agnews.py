@@ -55,6 +55,7 @@ class AgNews(Source):
             train=self.part(paths[0]),
             test=self.part(paths[1]),
             vocabulary=self.vocabulary,
+            hashed_words=True,
             source_hash=hash_of_files(paths),
         )
 

@@ -12,7 +12,9 @@ import numpy as np
 from fedwinnow.data.content_hash import contents_of_files
 from fedwinnow.data.dataset import Dataset, Samples
 from fedwinnow.data.images import SUFFIXES, ImageFrame, channel_statistics, common_frame, load_images
-from fedwinnow.data.labels import warn_of_alike_classes
+from fedwinnow.data.input_form import InputForm
+from fedwinnow.data.labels import class_numbers, warn_of_alike_classes
+from fedwinnow.data.new_samples import NewSamples, of_image_files
 from fedwinnow.data.source import Source
 from fedwinnow.data.source_files import existing_folder, hash_of_names
 from fedwinnow.errors import DataError
@@ -61,6 +63,26 @@ class Folder(Source):
         )
         warn_of_alike_classes(dataset)
         return dataset
+
+    def load_new(self, form: InputForm) -> NewSamples:
+        """Every image below the folder (below its test/ if it has train/ and test/), in the size of the training.
+
+        An image has a label if it is in a folder that is named after a class.
+        """
+        root = existing_folder(self.path)
+        if all((root / part).is_dir() and class_folders(root / part) for part in ("train", "test")):
+            root = root / "test"
+        paths = images_below(root)
+        if not paths:
+            raise DataError(f"{root} has no image in it (files that end in {', '.join(sorted(SUFFIXES))}).")
+        ids = [id_of(root, path) for path in paths]
+        labels = class_numbers([name.partition("/")[0] if "/" in name else "" for name in ids], form.class_names)
+        return NewSamples(
+            name=root.resolve().name or "folder",
+            features=of_image_files(paths, ids, form, self.lazy),
+            ids=np.array(ids, dtype=np.str_),
+            labels=labels if (labels >= 0).all() else None,
+        )
 
     def parts(self) -> tuple[Path, Path | None]:
         """The folder with the training classes, and the one with the test classes or None."""

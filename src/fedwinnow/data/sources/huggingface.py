@@ -74,7 +74,9 @@ class HuggingFace(Source):
             kind="tokens" if roles.text is not None else "auto",
             vocabulary=self.vocabulary if roles.text is not None else None,
         )
-        return replace(dataset, name=self.dataset.rpartition("/")[2])
+        return replace(
+            dataset, name=self.dataset.rpartition("/")[2], hashed_words=roles.text is not None, roles=named(roles)
+        )
 
     def features(self, split: Any, roles: Roles, frame: ImageFrame | None) -> Any:
         """The samples of one split as an array."""
@@ -94,6 +96,12 @@ class Roles:
     image: str | None = None
     text: str | None = None
     numbers: tuple[str, ...] = ()
+
+
+def named(roles: Roles) -> dict[str, str]:
+    """The columns of one role each, by role."""
+    found = {"label": roles.label, "image": roles.image, "text": roles.text}
+    return {role: column for role, column in found.items() if column is not None}
 
 
 def find_roles(

@@ -6,9 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from fedwinnow.data.arrays import from_arrays
+import numpy as np
+
+from fedwinnow.data.arrays import from_arrays, ids_of, labels_of, names_of, sites_of
 from fedwinnow.data.content_hash import contents_of_files
 from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.input_form import InputForm
+from fedwinnow.data.labels import number_of
+from fedwinnow.data.new_samples import NewSamples, check_classes, of_array
 from fedwinnow.data.source import Source
 from fedwinnow.data.source_files import hash_of_files, read_npz
 from fedwinnow.errors import DataError
@@ -57,3 +62,31 @@ class Npz(Source):
         )
         contents = contents_of_files(self.path.name, [self.path])
         return replace(dataset, name=self.path.stem, source_hash=hash_of_files([self.path]), contents=contents)
+
+    def load_new(self, form: InputForm) -> NewSamples:
+        """The samples in x; y, id, site and true are used where they are there."""
+        arrays = read_npz(self.path, KEYS)
+        if "x" not in arrays:
+            raise DataError(
+                f"{self.path} has no array 'x'; needed: x, the samples; also allowed: {', '.join(KEYS[4:])}, y."
+            )
+        where, names = str(self.path), form.class_names
+        features = of_array(f"{where}: x", arrays["x"], form)
+        count = len(features)
+        given = {key: arrays.get(key) for key in ("y", "true")}
+        if "class_names" in arrays:
+            check_classes(where, names_of(where, np.empty(0), arrays["class_names"]), form)
+        # A whole number is a position among class names that are words, and else a name itself.
+        indexed = "class_names" in arrays or not all(number_of(name) is not None for name in names)
+        labels = {
+            key: None if values is None else labels_of(where, key, values, names, count, indexed)
+            for key, values in given.items()
+        }
+        return NewSamples(
+            name=self.path.stem,
+            features=features,
+            ids=ids_of(where, arrays["id"], count) if "id" in arrays else np.arange(count),
+            labels=labels["y"],
+            true=labels["true"],
+            sites=sites_of(where, arrays["site"], count) if "site" in arrays else None,
+        )

@@ -13,7 +13,9 @@ import numpy as np
 from fedwinnow.data.content_hash import Contents, contents_of_files
 from fedwinnow.data.dataset import Dataset, Features, Resident, Samples
 from fedwinnow.data.images import BrokenImage, ImageFrame, channel_statistics, common_frame, load_images
+from fedwinnow.data.input_form import InputForm
 from fedwinnow.data.labels import warn_of_alike_classes
+from fedwinnow.data.new_samples import NewSamples, of_image_files, of_table, of_texts
 from fedwinnow.data.schema import TableSchema, encode_labels, encode_rows, fit, read_schema
 from fedwinnow.data.source import Source
 from fedwinnow.data.source_files import existing_file, hash_of_files
@@ -22,6 +24,9 @@ from fedwinnow.data.tokens import token_ids
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.options import option
 
+# What a run has decided for the samples that its model is asked about.
+SET_BY_RUN = ("schema", "size", "length", "vocabulary", "max_categories", "test_path", "ignore")
+ROLES = ("label", "id", "site", "true", "image", "text")
 ONLY_WITH = {"size": "image", "lazy": "image", "length": "text", "vocabulary": "text"}  # option -> the role it is for
 
 
@@ -51,9 +56,7 @@ class TableSource(Source):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        roles = [
-            name for name in (self.label, self.id, self.site, self.true, self.image, self.text) if name is not None
-        ]
+        roles = list(self.roles().values())
         if len(set(roles)) < len(roles):
             twice = next(name for name in roles if roles.count(name) > 1)
             raise UsageError(
@@ -68,6 +71,11 @@ class TableSource(Source):
                     f"{self.name}: {field.name}={value} was given without {role}=..., the column of {role}s that it is "
                     "for. Name the column, or leave it out."
                 )
+
+    def roles(self) -> dict[str, str]:
+        """Which column has which role."""
+        found = {role: getattr(self, role) for role in ROLES}
+        return {role: column for role, column in found.items() if column is not None}
 
     @abstractmethod
     def read(self, path: Path) -> TextTable:
@@ -97,11 +105,58 @@ class TableSource(Source):
             mean=mean,
             std=std,
             vocabulary=0 if self.text is None else self.vocabulary,
+            hashed_words=self.text is not None,
+            columns=schema.columns,
+            roles=self.roles(),
             source_hash=hash_of_files(paths),
             contents=self.contents_of(tables),
         )
         warn_of_alike_classes(dataset)
         return dataset
+
+    def load_new(self, form: InputForm) -> NewSamples:
+        """The rows for a trained model; a column that only training needed (label, id, site) may be missing."""
+        for name in SET_BY_RUN:
+            if getattr(self, name) != self.__dataclass_fields__[name].default:
+                raise UsageError(f"{self.name}: {name}= was given, but the run has decided it; leave it out.")
+        table = self.read(self.path)
+        columns = {role: self.column_for(role, table, form) for role in ROLES}
+        schema = TableSchema(form.columns, form.class_names)
+        labels = {
+            role: None if columns[role] is None else encode_labels(table, str(columns[role]), purpose, schema)
+            for role, purpose in (("label", "label"), ("true", "true label"))
+        }
+        try:
+            features = self.new_features(table, form, columns)
+        except BrokenImage as problem:
+            raise DataError(f"{self.place_of([table], problem.path)}: {problem}") from None
+        return NewSamples(
+            name=self.path.stem,
+            features=features,
+            ids=np.arange(1, len(table) + 1) if columns["id"] is None else table.id_column(columns["id"]),
+            labels=labels["label"],
+            true=labels["true"],
+            sites=None if columns["site"] is None else table.name_column(columns["site"], "site"),
+        )
+
+    def column_for(self, role: str, table: TextTable, form: InputForm) -> str | None:
+        """The column with a role in new data; None where only the training data had it."""
+        column: str | None = getattr(self, role)
+        needed = role in ("image", "text") or column != form.roles.get(role, "label")
+        return column if column is None or column in table.names or needed else None
+
+    def new_features(self, table: TextTable, form: InputForm, columns: dict[str, str | None]) -> Features:
+        """Rows, images or token ids in the form of the training."""
+        if form.columns:
+            return of_table(table, form)
+        if columns["image"] is not None and form.kind == "images":
+            names = table.filled(columns["image"], "image")
+            return of_image_files(image_paths(table, columns["image"]), names, form, self.lazy)
+        if columns["text"] is not None and form.hashed_words:
+            return of_texts(table.column(columns["text"]), form)
+        hint = {"images": "image=COLUMN names the column with their paths", "tokens": "text=COLUMN names their column"}
+        advice = hint.get(form.kind, "write the rows to an .npz file as the array x")
+        raise DataError(f"{self.path} was given, but a sample of this model is {form.described()}: {advice}.")
 
     def contents_of(self, tables: list[TextTable]) -> Contents:
         """The hash of the tables, of the given schema, and of the images that the tables name."""
