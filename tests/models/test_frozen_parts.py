@@ -214,3 +214,30 @@ def test_a_site_with_another_frozen_part_answers_nothing(tmp_path, monkeypatch):
         said, sent = site.answer(facts | {"run": run | other}, task.payload)
         assert sent == {}
         assert "frozen part of the model has other values here than at the coordinator" in said["error"]
+
+
+def test_the_trained_model_of_a_run_with_a_frozen_part(own, tmp_path):
+    fedwinnow.run(**SMALL, model=own, out=tmp_path / "run")
+    trained = fedwinnow.load(tmp_path / "run").model
+    frozen = load_file(tmp_path / "run" / "frozen.safetensors")
+    found = {name: value for name, value in trained.state_dict().items() if name.endswith("0.0.weight")}
+    assert [torch.equal(value, frozen["model.0.0.weight"]) for value in found.values()] == [True]
+
+
+def test_starting_with_a_frozen_part(own, tmp_path):
+    path = Path(own.rpartition(":")[0])
+    path.write_text(
+        MODEL + "\ndef free(sample_shape, classes):\n    return build(sample_shape, classes).requires_grad_(True)\n"
+    )
+    fedwinnow.run(**SMALL, model=own, out=tmp_path / "first")
+    whole = f"{path}:free"
+    for name, model in (("same", own), ("whole", whole)):
+        fedwinnow.run(**SMALL | {"rounds": 0}, model=model, start=tmp_path / "first", out=tmp_path / name)
+    first, frozen = (load_file(tmp_path / "first" / f"{name}.safetensors") for name in ("state", "frozen"))
+    assert torch.equal(load_file(tmp_path / "same" / "state.safetensors")["model.1.weight"], first["model.1.weight"])
+    free = load_file(tmp_path / "whole" / "state.safetensors")
+    assert torch.equal(free["model.0.0.weight"], frozen["model.0.0.weight"])
+    # what was trained cannot become frozen: every site builds the frozen part itself
+    fedwinnow.run(**SMALL, model=whole, out=tmp_path / "trained")
+    with pytest.raises(DataError, match="is frozen in this model and has another value in that run"):
+        fedwinnow.run(**SMALL, model=own, start=tmp_path / "trained", out=tmp_path / "not")

@@ -276,11 +276,7 @@ class Player:
         self.server.weights, self.server.state, facts = stored
         self.done = facts["round"]
         refuse_fewer_rounds(self.stage.experiment.rounds, self.done)
-        if facts.get("frozen", []) != self.frozen:
-            raise DataError(
-                f"{self.folder.path}: the frozen part of the model is not the one that this run was made with "
-                f"(frozen.safetensors has it). Restore the model's file and its weights, or start again with --redo."
-            )
+        self.folder.refuse_other_frozen(facts, self.frozen)
         if facts["set_aside"] != self.stage.aside.facts:
             raise DataError(
                 f"{self.folder.path}: this run set aside {facts['set_aside']}, now it would be "

@@ -261,6 +261,14 @@ class RunFolder:
         with guarded(self.path), replacing(self.path / "frozen.safetensors") as stream:
             stream.writelines(seal(tensors))
 
+    def refuse_other_frozen(self, facts: dict[str, Any], hashes: list[str]) -> None:
+        """Refuse models whose frozen part is not that of the checkpoint; `hashes` are those of `Host.frozen`."""
+        if facts.get("frozen", []) != hashes:
+            raise DataError(
+                f"{self.path}: the frozen part of the model is not the one that this run was made with "
+                f"(frozen.safetensors has it). Restore the model's file and its weights, or start again with --redo."
+            )
+
     def load_state(self, model: FlatModel) -> tuple[Payload, Payload, dict[str, Any]] | None:
         """Global weights, server memory and facts of the last checkpoint; None where there is none."""
         path = self.path / "state.safetensors"

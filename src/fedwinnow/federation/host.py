@@ -135,8 +135,7 @@ class Host:
     @property
     def frozen(self) -> list[str]:
         """The hashes of what is frozen in the models, the same on every machine; empty where nothing is."""
-        found = [model.frozen_hash for model in self.models]
-        return found if any(found) else []
+        return frozen_in(self.models)
 
     def answer(self, task: Task) -> Answer:
         """Let one client answer one question; an error is an answer, too.
@@ -311,6 +310,12 @@ class SpareModels:
             self.models.append(new_model(self.shape, self.setup))
         self.models[number].own_statistics = own_statistics
         return self.models[number]
+
+
+def frozen_in(models: list[FlatModel]) -> list[str]:
+    """The hashes of what is frozen in each model; empty where nothing is in any."""
+    found = [model.frozen_hash for model in models]
+    return found if any(found) else []
 
 
 def new_model(shape: Shape, setup: Setup) -> FlatModel:

@@ -55,7 +55,7 @@ class Head:
             self.first.differentiate(x, torch.ops.aten.threshold_backward(before, inputs, 0), kept)
 
 
-def head_of(module: nn.Module, places: list[tuple[Tensor, Tensor]]) -> Head | None:
+def as_head(module: nn.Module, places: list[tuple[Tensor, Tensor]]) -> Head | None:
     """The module as a head; None where it is anything else, or where somebody listens to its layers.
 
     `places` are the values and the gradients of all its tensors that are trained, in their order.

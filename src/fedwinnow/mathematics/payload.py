@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedwinnow.errors import RunError, UsageError
-from fedwinnow.mathematics.heads import Head, head_of
+from fedwinnow.mathematics.heads import Head, as_head
 
 Payload = dict[str, Tensor]
 Exposure = Literal["model", "client", "sample"]  # what the receiver can learn about: the model, the site, a sample
@@ -128,7 +128,7 @@ class FlatModel:
         self.still = [layer for layer in still if any(True for _ in layer.buffers(recurse=False))]
         self.frozen = frozen_tensors(named, all_buffers, fixed)
         # A small model that is trained by hand where the objective allows it; None: by automatic differentiation.
-        self.head: Head | None = head_of(module, self.places()) if fast_heads else None
+        self.head: Head | None = as_head(module, self.places()) if fast_heads else None
 
     def places(self) -> list[tuple[Tensor, Tensor]]:
         """The values and the gradient of every tensor that is trained, as views of the vectors."""
