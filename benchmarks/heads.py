@@ -26,6 +26,9 @@ JOBS = [
     *((model, method, 32) for model in AIMS for method in ("gce", "fedprox", "winnow")),
 ]
 
+NOTE = """A difference of a thousandth is a unit of ReLU that rounding switches: of 100 clients at batch 8 one had it. Automatic
+differentiation against itself, from weights that differ by 1e-7 of their size, had it in two, as large."""
+
 
 @dataclass(frozen=True)
 class Contest:
@@ -98,4 +101,4 @@ def run(*, smallest: bool = False) -> str:
             f"| {model} | {method} | {batch} | {usual / clients * 1e3:.2f} | {by_hand / clients * 1e3:.2f} "
             f"| {usual / by_hand:.2f} | {aim} | {away:.0e} |"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, "", NOTE])
