@@ -26,8 +26,8 @@ JOBS = [
     *((model, method, 32) for model in AIMS for method in ("gce", "fedprox", "winnow")),
 ]
 
-NOTE = """A difference of a thousandth is a unit of ReLU that rounding switches: of 100 clients at batch 8 one had it. Automatic
-differentiation against itself, from weights that differ by 1e-7 of their size, had it in two, as large."""
+NOTE = """A difference of a thousandth is a unit of ReLU that rounding switches: of 100 clients at batch 8 one had it.
+Automatic differentiation against itself, from weights that differ by 1e-7 of their size, had it in two, as large."""
 
 
 @dataclass(frozen=True)
