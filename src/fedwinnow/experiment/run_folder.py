@@ -57,6 +57,7 @@ MADE = (
     "ledger.json",
     "state.safetensors",
     "state.json",
+    "calibration.json",
     "report.html",
     "error.txt",
     "config.toml",
