@@ -121,7 +121,9 @@ def told(temperature: dict[str, Any]) -> str:
         return f"not fitted: {temperature['reason']}"
     before, after = (percent(temperature[kind]["calibration_error"]) for kind in ("before", "after"))
     fitted, scored = temperature["fitted_on"], temperature["scored_on"]
-    return f"fitted on {fitted} samples; on the {scored} others the calibration error goes from {before} to {after}"
+    helps = "" if temperature["helps"] else "; it does not help: the log loss is no lower"
+    change = f"the calibration error goes from {before} to {after}{helps}"
+    return f"fitted on {fitted} samples; on the {scored} others {change}"
 
 
 def cells(row: dict[str, Any]) -> tuple[str, str, str, str]:

@@ -248,24 +248,26 @@ def probability_scores(logits: Floats, labels: Labels) -> dict[str, Any]:
 
 def temperature_scores(logits: Floats, labels: Labels, seed: int) -> dict[str, Any]:
     """A temperature fitted on one half of the samples, and the other half's figures before and after."""
-    nothing = {"value": None, "fitted_on": 0, "scored_on": 0, "before": None, "after": None}
+    nothing = {"value": None, "helps": False, "fitted_on": 0, "scored_on": 0, "before": None, "after": None}
     if len(labels) < LEAST_SAMPLES:
         return {
             **nothing,
-            "reason": f"a temperature needs {LEAST_SAMPLES} labelled samples, and there are {len(labels)}",
+            "reason": f"calibration needs {LEAST_SAMPLES} labelled samples, and there are {len(labels)}",
         }
     fitted, scored = halves(labels, logits.shape[1], seed)
     value, reason = fit_temperature(logits[fitted], labels[fitted])
     if value is None:
         return {**nothing, "reason": reason}
-    half = logits[scored], labels[scored]
+    before = probability_scores(logits[scored], labels[scored])
+    after = probability_scores(logits[scored] / value, labels[scored])
     return {
         "value": value,
         "reason": "",
+        "helps": after["log_loss"] < before["log_loss"],
         "fitted_on": len(fitted),
         "scored_on": len(scored),
-        "before": probability_scores(*half),
-        "after": probability_scores(half[0] / value, half[1]),
+        "before": before,
+        "after": after,
     }
 
 
@@ -302,9 +304,9 @@ def site_rows(sites: NDArray[np.str_] | None, right: NDArray[np.bool_]) -> list[
 
 
 def worst_site(rows: list[dict[str, Any]], overall: float) -> dict[str, Any] | None:
-    """The site with the lowest accuracy, where at least two have one; `clear`: its interval is below the overall."""
+    """The site with the lowest accuracy, where at least two have one."""
     known = [row for row in rows if row["accuracy"] is not None]
     if len(known) < 2:
         return None
     worst = min(known, key=lambda row: row["accuracy"])
-    return {**worst, "clear": worst["high"] < overall}
+    return {**worst, "below_overall": worst["high"] < overall}
