@@ -87,6 +87,11 @@ class TaskSettings(SceneSettings):
         None,
         "The model; none: it follows the data. ./my_model.py:build takes your own; lenet+mlp: in turn (see rhfl).",
     )
+    start: str | Path | None = setting(
+        None,
+        "The folder of a finished run whose trained model this one begins with; other classes get a new last layer.",
+        since="0.2.0",
+    )
     participation: float = setting(
         0.25, "The share of clients that takes part in a round; at least one does.", above=0, at_most=1
     )

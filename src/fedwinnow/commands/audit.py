@@ -26,6 +26,7 @@ HIDDEN = (
     "scene",
     "test",
     "validation",
+    "start",
     "views",
     "clip",
     "drop_last",

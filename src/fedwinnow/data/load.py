@@ -14,7 +14,7 @@ from fedwinnow.all_settings import SceneSettings
 from fedwinnow.data.dataset import Dataset, Labels, Rows, Samples
 from fedwinnow.data.images import SUFFIXES as PICTURES
 from fedwinnow.data.input_form import InputForm
-from fedwinnow.data.new_samples import NewSamples, of_image_files
+from fedwinnow.data.new_samples import NewSamples, known_samples, of_image_files
 from fedwinnow.data.source import Source
 from fedwinnow.data.source_files import existing_file
 from fedwinnow.errors import DataError, UsageError, unknown
@@ -64,13 +64,16 @@ def understood(spec: str | Path | dict[str, Any] | Source) -> str | dict[str, An
 
 
 def load_new(spec: str | Path | dict[str, Any] | Source, form: InputForm) -> NewSamples:
-    """Samples for a trained model, by a spec or a path; what is not said of the columns is as in the training."""
+    """Samples for a trained model, by a spec or a path; what is not said of the columns is as in the training.
+
+    A published data set gives its test part, or all its samples if it has none.
+    """
     if isinstance(spec, str | Path) and Path(spec).suffix.lower() in PICTURES and os.path.isfile(spec):
         path = existing_file(Path(spec))
         return NewSamples(path.stem, of_image_files([path], [path.name], form), np.array([path.name]))
     asked = understood(spec)
     source = asked if isinstance(asked, Source) else completed(asked, form, bare=isinstance(spec, str | Path))
-    return source.load_new(form)
+    return source.load_new(form) or known_samples(load(source), form)
 
 
 def completed(spec: str | dict[str, Any], form: InputForm, *, bare: bool) -> Source:

@@ -28,14 +28,9 @@ class Source(Part):
     def load(self) -> Dataset:
         """Read the data; every problem is a DataError that names file and row."""
 
-    def load_new(self, form: InputForm) -> NewSamples:
-        """Read samples for a trained model, as `form` says, labels where there are any.
-
-        A source that can only be read whole gives its test part, or all its samples if it has none.
-        """
-        from fedwinnow.data.new_samples import known_samples
-
-        return known_samples(self.load(), form)
+    def load_new(self, form: InputForm) -> NewSamples | None:
+        """Read samples for a trained model, with or without labels; None from a source that is always read whole."""
+        return None
 
     def missing(self) -> list[str]:
         """One line per published file that is not on this machine; no data is read, so that `doctor` is quick."""

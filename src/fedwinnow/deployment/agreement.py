@@ -18,6 +18,7 @@ from fedwinnow.models.model import Shape
 from fedwinnow.version import __version__
 
 OF_THE_SCENE = ("data", "clients", "partition", "noise", "scene")  # settings of the data, which is at the sites
+NOT_SENT = (*OF_THE_SCENE, "start")  # the coordinator has the model that a run starts with, and sends its weights
 FREE = ("rounds",)  # may change when a run is continued
 
 
@@ -34,7 +35,7 @@ def describe_run(stage: Stage, *, simulated: bool) -> dict[str, Any]:
 
 def settings_of(stage: Stage) -> dict[str, Any]:
     """The settings that are sent; an error if one names a file, before every site refuses it."""
-    settings = {key: value for key, value in config_of(stage).items() if key not in OF_THE_SCENE}
+    settings = {key: value for key, value in config_of(stage).items() if key not in NOT_SENT}
     if "model" in settings and not stage.method.own_models:
         settings["model"] = without_files(settings["model"])
     refuse_files(settings)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from fedwinnow import catalogue, files
 from fedwinnow.all_settings import Redo
 from fedwinnow.data.content_hash import Contents
-from fedwinnow.errors import StaleError
+from fedwinnow.data.source_files import hash_of_files
+from fedwinnow.errors import DataError, StaleError
 from fedwinnow.experiment.own_code import Pieces, code_of_models, code_of_part, code_of_spec
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.experiment.run_folder import RunFolder
@@ -30,13 +32,23 @@ def identity_of(stage: Stage, judge: str | Part = "") -> Identity:
         "format": FORMAT,
         "fedwinnow": {"version": __version__, "source": files.package_source()},
         "code": code_in(stage.experiment, stage.method, judge),
-        "data": data_in(stage.scene.dataset.known_contents(), aside),
+        "data": data_in(stage.scene.dataset.known_contents(), aside) | start_in(stage.experiment),
     }
 
 
 def data_in(contents: Contents, public: Contents | None = None) -> dict[str, Any]:
     """The contents of a run's data, and of public samples from other data."""
     return {"samples": contents.as_value()} | ({} if public is None else {"public": public.as_value()})
+
+
+def start_in(experiment: Experiment) -> dict[str, Any]:
+    """The trained model that the run begins with, if it does."""
+    if experiment.start is None:
+        return {}
+    path = RunFolder.existing(Path(experiment.start)).path / "state.safetensors"
+    if not path.is_file():
+        raise DataError(f"--start {experiment.start}: this run has no model yet. Continue it with --resume first.")
+    return {"start": Contents(f"the model in {path.parent.name}", hash_of_files([path]), False).as_value()}
 
 
 def code_in(experiment: Experiment, method: Method, judge: str | Part = "") -> dict[str, Pieces]:

@@ -39,7 +39,7 @@ from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.rounds import Federation, Tally
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.payload import FlatModel, Payload
 from fedwinnow.models.model import Shape
 from fedwinnow.options import Part
 from fedwinnow.randomness import stream_key
@@ -139,6 +139,20 @@ def further_models(shape: Shape, setup: Setup) -> Callable[[int], Payload]:
     return fresh
 
 
+def trained_weights(stage: Stage, model: FlatModel) -> Payload:
+    """With --start: the weights of another run's model instead of new ones."""
+    start = stage.experiment.start
+    assert start is not None
+    if stage.method.own_models:
+        raise UsageError(
+            f"--start {start} was given, but with the method '{stage.method.name}' every site has its own model; "
+            "allowed: a method with one model for all."
+        )
+    from fedwinnow.experiment.trained.starting import starting_weights
+
+    return starting_weights(start, model, input_form(stage), stage.sites.shape)
+
+
 def warn_of_absent(stage: Stage) -> None:
     """Warn of sites with too few samples to take part; over a network the coordinator has done that already."""
     if stage.absent and stage.simulated:
@@ -164,6 +178,7 @@ class Player:
         setup = setup_of(experiment, str(device), execution.judge)
         on_server = dataclasses.replace(setup, device="cpu")
         model = new_model(stage.sites.shape, on_server)
+        begun = (folder.path / "state.safetensors").exists()
         self.server = Server(
             clients=stage.sites.holdings.clients,
             available=stage.available,
@@ -171,7 +186,7 @@ class Player:
             rounds=experiment.rounds,
             seed=experiment.seed,
             classes=stage.sites.shape.classes,
-            weights=model.payload(),
+            weights=model.payload() if experiment.start is None or begun else trained_weights(stage, model),
             model=model,
             trusted=bench_of("trusted", stage.aside, stage.sites, setup),
             public=bench_of("public", stage.aside, stage.sites, setup),

@@ -119,7 +119,7 @@ def config_of(stage: Stage) -> dict[str, Any]:
             continue  # taken from the scene below
         if field.name == "public" and value is not None:
             value = str(value)  # on the command line a number is a text
-        if field.name == "scene" and value is not None:
+        if field.name in ("scene", "start") and value is not None:
             value = Path(value)  # a program may give a text
         if value is not None:
             config[field.name] = plain(value.resolve() if isinstance(value, Path) else value)
