@@ -137,8 +137,8 @@ run --data shares.npz --out new | 3 | 0.5 is not a label
 run --data mnist --out new | 3 | train-images-idx3-ubyte.gz is missing ... FEDWINNOW_DATA
 run --data digits:train=60 --clients 1000 --out new | 3 | at most 50 clients
 run --data digits:train=60 --partition shards:per_client=50 --out new | 3 | per_client of at most 2
-evaluate run --data good.csv --out new | 3 | good.csv ... an image of 8 x 8 pixels
-evaluate run --data photos-broken --out new | 3 | not a readable image
+evaluate run --data good.csv | 3 | good.csv ... an image of 8 x 8 pixels
+evaluate run --data photos-broken | 3 | not a readable image
 # files and folders
 evaluate | 2 | no run was given
 evaluate run --data digits --out mine | 2 | --out mine has other files in it
