@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: setup demo test faults lint check bench pages docs clean
+.PHONY: setup demo test slow faults lint check bench pages docs clean
 
 setup: $(READY)
 
@@ -18,6 +18,10 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The larger batteries, which `make test` leaves out. Writes tests/SLOW.md.
+slow: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow --slow-report tests/SLOW.md
 
 # Seeded faults: each is put into a copy, and a test must fail. Writes tools/FAULTS.md.
 faults: $(READY)

@@ -36,7 +36,12 @@ def test_no_module_of_the_folder_is_forgotten():
     assert len(PROGRAMS) >= 3
 
 
-@pytest.mark.parametrize("name", MEASURED)
+LONG = ("loky", "network")  # these belong to the slow tests
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in MEASURED]
+)
 def test_a_benchmark_runs(name, capsys, monkeypatch):
     if name == "network" and importlib.util.find_spec("flwr") is None:
         pytest.skip("needs the extra 'flower'")

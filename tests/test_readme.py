@@ -34,6 +34,7 @@ FILES = {
     "weighty.py": python_of("own-method.md", "weighty.py"),
     "patients.csv": "diagnosis,hospital,age\n"
     + "".join(f"{'ill' if row % 3 else 'well'},{'north' if row % 2 else 'south'},{20 + row}\n" for row in range(40)),
+    "new.csv": "age\n20\n31\n42\n",
     "scene.toml": toml_of("index.md"),
     "study.toml": toml_of("compare.md"),
     "my_method.py": (ROOT / "examples" / "my_method.py").read_text(encoding="utf-8"),
@@ -68,7 +69,7 @@ def test_every_command_shown_works(document, tmp_path, monkeypatch, capsys):
         assert ended.value.code == 0, f"{line}\n{capsys.readouterr().err}"
 
 
-@pytest.mark.parametrize("name", ["index.md", "start.md", "compare.md", "python.md"])
+@pytest.mark.parametrize("name", ["index.md", "start.md", "compare.md", "use-the-model.md"])
 def test_the_python_of_the_pages_works(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / name).read_text(encoding="utf-8")

@@ -222,6 +222,7 @@ def test_strangers_are_refused_and_both_sides_say_why(trial: Trial, keys: Path) 
     trial.cast.wait_for("serve", "0 of 3 sites are there: none yet")
 
 
+@pytest.mark.slow
 def test_a_model_of_45_megabytes(trial: Trial, tmp_path: Path) -> None:
     Scene.make("digits:train=60", clients=1).save(tmp_path / "one")
     trial.scene, model = tmp_path / "one", "mlp:hidden=3330,layers=2"

@@ -14,7 +14,8 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip ins
 
 from fedwinnow.deployment.keys import make_certificates
 
-METHODS = ["feddiv", "fednoro", "fedgr", "fedrn"]  # FedAvg: below, without TLS
+# FedAvg: below, without TLS.
+METHODS = ["feddiv", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fednoro", "fedgr", "fedrn"))]
 SHARES = {"site-a": "0-1", "site-b": "2", "site-c": "3"}
 SETTINGS = {"rounds": 3, "epochs": 1, "participation": 0.75, "model": "mlp:hidden=16"}
 

@@ -46,6 +46,7 @@ def test_shapes(play, tmp_path: Path) -> None:
     assert len(list((tmp_path / "shapes-example" / "corrected").glob("*/*.png"))) == 360
 
 
+@pytest.mark.slow  # the tests of the deployment play three sites too
 def test_three_sites(play, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install '.[flower]'")
     monkeypatch.setenv("PYTHONPATH", str(Path(fedwinnow.__file__).parents[1]))  # its processes import what we test

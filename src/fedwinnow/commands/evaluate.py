@@ -45,7 +45,7 @@ class Evaluate(Flags):
             raise UsageError("no run was given; needed: the folder of a finished run, such as runs/fedavg-digits-0.")
         if self.data is None:
             raise UsageError("no samples were given; needed: --data, for example --data labelled.csv.")
-        from fedwinnow.experiment.trained.evaluation_report import check_place, default_place
+        from fedwinnow.experiment.trained.evaluation_report import check_place
         from fedwinnow.experiment.trained.scoring import evaluate_data
         from fedwinnow.experiment.trained.trained_model import load_model
         from fedwinnow.setting import check_settings
@@ -55,7 +55,7 @@ class Evaluate(Flags):
             check_place(self.out, self.data)
         model = load_model(self.folder, site=self.site, device=self.device)
         found = evaluate_data(model, self.data, self.seed)
-        folder = found.write(self.out or default_place(found))
+        folder = found.write(self.out)
         kept = found.keep_temperature() if self.keep_temperature else None
         self.emit({"folder": str(folder), "kept": None if kept is None else str(kept), **found.scores})
         console = self.console()

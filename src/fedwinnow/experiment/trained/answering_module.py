@@ -36,6 +36,8 @@ class FromImages(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         height, width, channels = self.sample_shape
+        if x.dim() == 3 and channels == 1:  # grey images without an axis of channels
+            x = x[:, None] if x.is_floating_point() else x[..., None]
         if x.is_floating_point():
             allowed, pixels = (channels, height, width), x.float()
             scale, shift = 1.0 / self.std, -self.mean / self.std
@@ -166,6 +168,4 @@ def raw_tensor(values: Any, form: InputForm) -> Tensor:
     array = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise DataError(f"x has the type {array.dtype}; a sample of this model is {form.described()}.")
-    if form.kind == "images" and array.ndim == 3 and form.sample_shape[2] == 1:
-        array = array[..., None] if array.dtype.kind in "iu" else array[:, None]
     return torch.from_numpy(np.ascontiguousarray(array))

@@ -16,7 +16,7 @@ from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.report.run_report import shaded
 from fedwinnow.experiment.report.templates import render
 from fedwinnow.experiment.trained.own_test_part import same_data
-from fedwinnow.experiment.trained.scoring import SITE_LEAST, Evaluated
+from fedwinnow.experiment.trained.predictions import Predictions
 from fedwinnow.files import json_of, write_text
 from fedwinnow.version import __version__
 
@@ -25,13 +25,13 @@ SCORES = "scores.json"
 CLASSES_SHOWN = 20
 MIX_UPS_SHOWN = 10
 SITES_SHOWN = 60
+SITE_LEAST = 20  # a site with fewer samples gets no percentage
 
 
-def default_place(evaluated: Evaluated) -> Path:
+def default_place(run: Path, data: str, site: str | None) -> Path:
     """RUN/evaluation/<data name>; where every site has its own model, with the site's name behind."""
-    names = [evaluated.data.name, *([evaluated.model.site] if evaluated.model.site else [])]
-    words = [re.sub(r"[^\w.-]+", "-", name).strip("-.")[:80] for name in names]
-    return evaluated.model.folder / "evaluation" / ("-".join(filter(None, words)) or "data")
+    words = [re.sub(r"[^\w.-]+", "-", name).strip("-.")[:80] for name in (data, site or "")]
+    return run / "evaluation" / ("-".join(filter(None, words)) or "data")
 
 
 def check_place(folder: Path, source: str) -> None:
@@ -49,10 +49,12 @@ def check_place(folder: Path, source: str) -> None:
         )
 
 
-def write_evaluation(evaluated: Evaluated, folder: Path) -> Path:
-    """Write every file; the page last."""
-    check_place(folder, evaluated.data.source)
-    names, scores, data = evaluated.model.class_names, evaluated.scores, evaluated.data
+def write_evaluation(
+    folder: Path, scores: dict[str, Any], predictions: Predictions, added: dict[str, list[str]]
+) -> Path:
+    """Write every file, the page last; `added` are columns beside the predictions."""
+    check_place(folder, scores["source"])
+    names = scores["class_names"]
     try:
         write_text(folder / SCORES, json.dumps(scores, indent=1, allow_nan=False) + "\n")
         matrix = ([name, *row] for name, row in zip(names, scores["confusion"], strict=True))
@@ -62,11 +64,8 @@ def write_evaluation(evaluated: Evaluated, folder: Path) -> Path:
             write_text(folder / "by_site.csv", csv_text(list(scores["by_site"][0]), rows))
         else:
             (folder / "by_site.csv").unlink(missing_ok=True)  # of an earlier evaluation of the same data
-        added = {"label": np.array(names)[data.labels].tolist()}
-        if data.sites is not None:
-            added["site"] = data.sites.tolist()
-        evaluated.predictions.write(folder / "predictions.csv", added)
-        write_text(folder / "report.html", render(TEMPLATE, collect(evaluated)))
+        predictions.write(folder / "predictions.csv", added)
+        write_text(folder / "report.html", render(TEMPLATE, collect(scores)))
     except OSError as problem:
         raise DataError(f"--out {folder}: cannot be written: {problem.strerror or problem}.") from None
     return folder
@@ -86,9 +85,8 @@ def blank(value: Any) -> Any:
     return "" if value is None else f"{value:.6f}" if isinstance(value, float) else value
 
 
-def collect(evaluated: Evaluated) -> dict[str, Any]:
+def collect(scores: dict[str, Any]) -> dict[str, Any]:
     """The values that the template shows."""
-    scores = evaluated.scores
     few = len(scores["class_names"]) <= CLASSES_SHOWN
     temperature = scores["temperature"]
     kinds = ("before", "after") if temperature["value"] is not None else ()

@@ -18,6 +18,7 @@ from fedwinnow.data.load import load_new
 from fedwinnow.data.new_samples import NewSamples
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.run_folder import RunFolder
+from fedwinnow.experiment.trained.evaluation_report import SITE_LEAST, default_place, write_evaluation
 from fedwinnow.experiment.trained.own_test_part import is_training_data, own_test_part
 from fedwinnow.experiment.trained.predictions import Predictions, finite, logits_for
 from fedwinnow.experiment.trained.temperature import (
@@ -35,7 +36,6 @@ from fedwinnow.metrics.reliability import calibration_error, calibration_error_b
 from fedwinnow.metrics.task import Figure, among_best, count, mean_loss, mean_of, share, softmax, task_scores
 from fedwinnow.randomness import Floats
 
-SITE_LEAST = 20  # a site with fewer samples gets no percentage
 PLACES = 5  # of the score that asks whether the label is among the best so many classes
 
 
@@ -142,11 +142,16 @@ class Evaluated:
             "temperature": temperature_scores(data.logits, data.labels, self.seed),
         }
 
-    def write(self, folder: str | Path) -> Path:
-        """Write scores.json, confusion.csv, by_site.csv, predictions.csv and report.html to a folder."""
-        from fedwinnow.experiment.trained.evaluation_report import write_evaluation
+    def write(self, folder: str | Path | None = None) -> Path:
+        """Write scores.json, confusion.csv, by_site.csv, predictions.csv and report.html to a folder.
 
-        return write_evaluation(self, Path(folder))
+        None is the folder evaluation/<name of the data> in the run folder.
+        """
+        place = default_place(self.model.folder, self.data.name, self.model.site) if folder is None else Path(folder)
+        added = {"label": np.array(self.model.class_names)[self.data.labels].tolist()}
+        if self.data.sites is not None:
+            added["site"] = self.data.sites.tolist()
+        return write_evaluation(place, self.scores, self.predictions, added)
 
     def keep_temperature(self) -> Path:
         """Store the fitted temperature in the run folder, for `fedwinnow predict --calibrated`."""
