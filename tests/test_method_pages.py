@@ -16,7 +16,7 @@ from fedwinnow.testing import toy_data
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs" / "methods").glob("*.md"))
 TOOL = runpy.run_path(str(ROOT / "tools" / "write_method_tables.py"))
-BASIC = {"fedavg", "fedprox", "sce", "gce", "mixup", "logit_adjustment", "oracle", "centralised"}
+BASIC = {"fedavg", "fedprox", "sce", "gce", "mixup", "logit_adjustment", "oracle", "centralised", "local"}
 
 
 def test_every_basic_method_has_a_page_and_every_page_a_method() -> None:

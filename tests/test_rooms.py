@@ -112,7 +112,16 @@ def test_the_walks_on_the_design_page_have_real_names() -> None:
     page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
     code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
     defined = set(re.findall(r"(?:def|class) (\w+)", code)) | set(re.findall(r"^    (\w+): ", code, re.MULTILINE))
-    written = {"verdicts.npz", "summary.json", "clients.csv", "ledger.json", "report.html", "audit.csv", "sites.csv"}
+    written = {
+        "verdicts.npz",
+        "summary.json",
+        "clients.csv",
+        "own_test.csv",
+        "ledger.json",
+        "report.html",
+        "audit.csv",
+        "sites.csv",
+    }
     for heading in ("## One round, with real names", "## One audit, with real names"):
         walk = page.partition(heading)[2].partition("\n## ")[0]
         named = re.findall(r"`([A-Za-z_.]+)(?:\([^`]*\))?`", walk)

@@ -48,6 +48,7 @@ COMMANDS = {
         "fedwinnow.commands.paper:PaperTable",
         "a paper's table from its runs, the paper's numbers beside ours",
     ),
+    "gain": ("fedwinnow.commands.gain:GainOfRun", "what the federation gives to each site, beside training alone"),
     "figure": ("fedwinnow.commands.figure:Figure", "any picture of the papers from run folders"),
     "detection": (
         "fedwinnow.commands.detection:Detection",

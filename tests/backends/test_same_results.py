@@ -34,6 +34,7 @@ CASES = {
         "trusted": 0.2,
     },
     "different models": {"method": "rhfl:pre_train=1", "model": "lenet+mlp+linear", "public": 0.3},
+    "every site alone": {"method": "local", "model": "{material}/own_models.py:normalised"},
     "dropout": {"model": "{material}/own_models.py:dropping"},
     "state, two exchanges, delays": {"method": "{material}/two_questions.py:delay=0.02", "model": "mlp", "rounds": 3},
 }

@@ -32,6 +32,7 @@ FILES = {
     "rounds.jsonl",
     "summary.json",
     "clients.csv",
+    "own_test.csv",
     "ledger.json",
     "state.safetensors",
     "state.json",

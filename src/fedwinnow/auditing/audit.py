@@ -27,7 +27,7 @@ from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load, understood
 from fedwinnow.data.source import Source
 from fedwinnow.data.table_reading import TextTable
-from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
+from fedwinnow.errors import FedwinnowWarning, UsageError
 from fedwinnow.experiment.play import Execution, Watcher
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.run_folder import RunFolder
@@ -261,10 +261,4 @@ def partition_of(dataset: Dataset, clients: int | None, asked: Any) -> str:
 
 def settings_of_run(folder: Path, judge: str | None, choices: dict[str, Any]) -> AuditSettings:
     """The settings of an audit by the model of a run."""
-    run = RunFolder.existing(folder)
-    table = run.settings()
-    try:
-        experiment = Experiment(**{**table, "scene": Path(table["scene"]) if "scene" in table else None})
-    except (ValueError, TypeError) as problem:
-        raise DataError(f"{run.path / 'config.toml'}: not the settings of a run ({problem}).") from None
-    return AuditSettings(experiment, judge or RUN_JUDGE, run=folder, **choices)
+    return AuditSettings(RunFolder.existing(folder).experiment(), judge or RUN_JUDGE, run=folder, **choices)

@@ -2,36 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
 from fedwinnow.errors import RunError
 from fedwinnow.federation.host import SCORE
 from fedwinnow.federation.rounds import Federation, Tally
 from fedwinnow.metrics import detection, task
+from fedwinnow.metrics.site_scores import site_scores
 from fedwinnow.metrics.task import count, mean_of, share
+from fedwinnow.options import parse_spec
 from fedwinnow.randomness import Floats, Integers
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import Scene
 
+LEAST_ROWS = 20  # below so many test rows of a site no share is stated
+OWN_ROWS, OWN_MIXTURE = "own rows", "own mixture of classes"  # what a site is measured on
 SCORES = ("accuracy", "balanced_accuracy", "macro_f1")
 NOBODY = -1  # instead of a prediction, where a site did not answer
 NOISY_CLIENT = 0.1  # a client counts as noisy above this share of wrong labels
+
+
+@dataclass(frozen=True, eq=False)
+class OwnTest:
+    """How good the model that each site would use is on the site's own test part; NaN where it is not stated."""
+
+    part: str  # OWN_ROWS or OWN_MIXTURE
+    rows: Integers  # per site: how many test rows the figures are worth
+    accuracy: Floats
+    balanced: Floats
+    asked: tuple[int, ...]  # the sites that hold samples; the others have no figure
 
 
 class Evaluation:
     """Measures a federation against the truth."""
 
     def __init__(
-        self, scene: Scene, labels: dict[str, Integers], trained: Holdings, places: Integers, *, simulated: bool = True
+        self,
+        scene: Scene,
+        labels: dict[str, Integers],
+        trained: Holdings,
+        places: Integers,
+        *,
+        simulated: bool = True,
+        test_sites: NDArray[np.str_] | None = None,
     ) -> None:
         self.scene = scene
         self.labels = labels
         self.trained = trained  # who trains on what
         self.places = places  # where each of those holdings is in the scene
         self.simulated = simulated  # real sites get no questions besides those of the method
+        self.test_sites = test_sites  # the names of the sites of the test rows, where the data has them
 
     @property
     def everybody(self) -> tuple[int, ...]:
@@ -47,18 +73,26 @@ class Evaluation:
         if labels is None or not len(labels):
             return None
         if federation.method.own_models:
-            trained = set(federation.server.available)  # an absent client's model was never trained
-            asked = tuple(client for client in self.everybody if client in trained)
-            replies = federation.ask_all(f"{SCORE}{part}", asked)
-            return task.of_several([reply["logits"].numpy() for _, reply in replies], labels)
-        models = federation.models()
-        answers = [federation.backend.score(part, model, len(labels)) for model in models]
+            replies = self.own_answers(federation, part)
+            return task.of_several([logits for _, logits in replies], labels)
+        answers = self.answers(federation, part)
         scores = task.from_logits(federation.method.joined(answers).numpy(), labels)
         if len(answers) > 1:
             scores["each_accuracy"] = [
                 share(count(answer.argmax(1).numpy() == labels), len(labels)) for answer in answers
             ]
         return scores
+
+    def answers(self, federation: Federation, part: str) -> list[Tensor]:
+        """The logits of each global model for a part."""
+        return [federation.backend.score(part, model, len(self.labels[part])) for model in federation.models()]
+
+    def own_answers(self, federation: Federation, part: str) -> Iterator[tuple[int, NDArray[Any]]]:
+        """The logits of the clients' own models for a part; an absent client's model was never trained."""
+        trained = set(federation.server.available)
+        asked = tuple(client for client in self.everybody if client in trained)
+        for client, reply in federation.ask_all(f"{SCORE}{part}", asked):
+            yield client, reply["logits"].numpy()
 
     def round(self, federation: Federation) -> dict[str, Any]:
         """The measurements after a round: test scores, and the accuracy on the noisy hold-out."""
@@ -180,6 +214,65 @@ class Evaluation:
         judged = np.bincount(holdings.client, weights=~np.isnan(p_wrong), minlength=holdings.clients)
         return np.where(judged > 0, called / np.maximum(judged, 1), np.nan)
 
+    def own_test(self, federation: Federation) -> OwnTest | None:
+        """The model that each site would use, on the site's own test part; None without a test part or for real sites.
+
+        Where the data says which test rows are a site's, these are its part; else the common test part is weighted, so
+        that classes count as often as among the site's labels: the true ones where they are known.
+        """
+        labels = self.labels.get("test")
+        if labels is None or not len(labels) or not self.everybody:
+            return None
+        homes = self.homes_of_test_rows()
+        mixture = self.scene.counts("given" if self.scene.true is None else "true")
+        tested = tallied(labels, self.scene.classes) if homes is None else cross_tallied(homes, labels, mixture.shape)
+        if homes is not None:
+            mixture = tested
+        right, answered = self.right_of_sites(federation, labels, homes)
+        found = site_scores(mixture, tested, right)
+        stated = answered & (found.rows >= LEAST_ROWS)
+        return OwnTest(
+            part=OWN_MIXTURE if homes is None else OWN_ROWS,
+            rows=found.rows,
+            accuracy=np.where(stated, found.accuracy, np.nan),
+            balanced=np.where(stated, found.balanced, np.nan),
+            asked=self.everybody,
+        )
+
+    def right_of_sites(
+        self, federation: Federation, labels: Integers, homes: Integers | None
+    ) -> tuple[Integers, NDArray[np.bool_]]:
+        """How many test rows of each class (column) the model of each site (row) gets right, and which sites answered.
+
+        `homes` has the site of every row, so that a site counts its own rows only.
+        """
+        shape = (self.scene.clients, self.scene.classes)
+        right, answered = np.zeros(shape, np.int64), np.ones(shape[0], bool)
+        if federation.method.own_models:
+            answered[:] = False
+            for client, logits in self.own_answers(federation, "test"):
+                hit = logits.argmax(1) == labels
+                mine = hit if homes is None else hit & (homes == client)
+                right[client], answered[client] = tallied(labels[mine], shape[1]), True
+            return right, answered
+        hit = federation.method.joined(self.answers(federation, "test")).numpy().argmax(1) == labels
+        if homes is None:
+            right[:] = tallied(labels[hit], shape[1])
+        else:
+            right = cross_tallied(homes[hit], labels[hit], shape)
+        return right, answered
+
+    def homes_of_test_rows(self) -> Integers | None:
+        """The site of every test row, by number; None if the data does not say whose rows they are.
+
+        -1 stands for a site without training samples.
+        """
+        if self.test_sites is None or parse_spec(self.scene.partition)[0] != "column":
+            return None
+        numbers = {name: number for number, name in enumerate(self.scene.site_names)}
+        names, places = np.unique(self.test_sites, return_inverse=True)
+        return np.asarray([numbers.get(str(name), NOBODY) for name in names], np.int64)[places.reshape(-1)]
+
     def memorised(self, federation: Federation) -> dict[str, Any] | None:
         """How many wrong labels the global model has memorised; None if the truth is unknown."""
         if self.scene.true is None:
@@ -203,6 +296,18 @@ class Evaluation:
             mine = self.scene.holdings.of(client)
             predicted[mine], losses[mine] = reply["predicted"].numpy(), reply["loss"].numpy()
         return predicted, losses
+
+
+def tallied(labels: Integers, classes: int) -> Integers:
+    """How many labels there are of each class."""
+    return np.bincount(labels, minlength=classes)
+
+
+def cross_tallied(homes: Integers, labels: Integers, shape: tuple[int, ...]) -> Integers:
+    """How many labels of each class (column) every site (row) has; rows of no site do not count."""
+    clients, classes = shape
+    flat = (homes * classes + labels)[homes >= 0]
+    return np.bincount(flat, minlength=clients * classes).reshape(clients, classes)
 
 
 def noisy_ones(rates: Floats) -> list[int]:

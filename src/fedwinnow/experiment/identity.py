@@ -32,13 +32,14 @@ def identity_of(stage: Stage, judge: str | Part = "") -> Identity:
         "format": FORMAT,
         "fedwinnow": {"version": __version__, "source": files.package_source()},
         "code": code_in(stage.experiment, stage.method, judge),
-        "data": data_in(stage.scene.dataset.known_contents(), aside) | start_in(stage.experiment),
+        "data": data_in(stage.scene.dataset.known_contents(), aside, stage.left_out) | start_in(stage.experiment),
     }
 
 
-def data_in(contents: Contents, public: Contents | None = None) -> dict[str, Any]:
-    """The contents of a run's data, and of public samples from other data."""
-    return {"samples": contents.as_value()} | ({} if public is None else {"public": public.as_value()})
+def data_in(contents: Contents, public: Contents | None = None, left_out: Contents | None = None) -> dict[str, Any]:
+    """The contents of a run's data, of public samples from other data, and which samples were left out by request."""
+    found = {"samples": contents, "public": public, "left_out": left_out}
+    return {name: one.as_value() for name, one in found.items() if one is not None}
 
 
 def start_in(experiment: Experiment) -> dict[str, Any]:
@@ -142,12 +143,12 @@ def admit(folder: RunFolder, config: dict[str, Any], now: Identity, rounds: int,
         raise StaleError(f"--out {folder.path}: {reason}. {START_AGAIN}")
 
 
-def refuse_changed(folder: RunFolder, now: Identity) -> None:
-    """Refuse the model of a run whose code or data has changed; the judge may be another one now."""
+def refuse_changed(folder: RunFolder, now: Identity, apart: tuple[str, ...] = ("judge",)) -> None:
+    """Refuse a run whose code or data has changed; parts named in `apart` may be others now, usually the judge."""
     before = stored_identity(folder)
     if before is None:
         return
-    code = {part: pieces for part, pieces in before["code"].items() if part != "judge"}
+    code = {part: pieces for part, pieces in before["code"].items() if part not in apart}
     if found := changes(before | {"code": code}, now):
         raise StaleError(
             f"{folder.path}: {' and '.join(found)} since this run was made. Play it again with --redo, or restore the "

@@ -29,9 +29,16 @@ from fedwinnow.experiment.identity import FILE as IDENTITY
 from fedwinnow.experiment.identity import Identity, admit, identity_of
 from fedwinnow.experiment.prepare import Stage, input_form, prepare, setup_of
 from fedwinnow.experiment.report.run_report import write_report
-from fedwinnow.experiment.run_folder import RunFolder
+from fedwinnow.experiment.run_folder import OWN_TEST, RunFolder
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.experiment.summary import clients_table, config_of, environment, summarise
+from fedwinnow.experiment.summary import (
+    clients_table,
+    config_of,
+    environment,
+    own_test_means,
+    own_test_table,
+    summarise,
+)
 from fedwinnow.experiment.trusted_and_public import bench_of
 from fedwinnow.federation.backend import Backend
 from fedwinnow.federation.host import Host, Setup, new_model
@@ -209,7 +216,12 @@ class Player:
             execution,
         )
         self.evaluation = Evaluation(
-            stage.scene, stage.labels, stage.sites.holdings, stage.places, simulated=stage.simulated
+            stage.scene,
+            stage.labels,
+            stage.sites.holdings,
+            stage.places,
+            simulated=stage.simulated,
+            test_sites=stage.aside.test_sites,
         )
 
     def play(self) -> dict[str, Any]:
@@ -224,6 +236,7 @@ class Player:
         """Play to the end; an interruption saves the rounds so far."""
         told: list[Watcher] = []
         try:
+            self.folder.forget_gain()  # it is about the run as it was before
             for watcher in self.watchers:
                 watcher.started(self.stage, self.done, self.stage.experiment.rounds)
                 told.append(watcher)
@@ -372,6 +385,10 @@ class Player:
             "memorisation": self.evaluation.memorisation_of(predicted),
             "silent": self.federation.silent,
         }
+        own_test = self.evaluation.own_test(self.federation)
+        if own_test is not None:
+            final["own_test"] = own_test_means(self.stage, own_test)
+            self.folder.write_text(OWN_TEST, own_test_table(self.stage, own_test))
         save_arrays(self.stage.scene, self.folder.path)
         summary = summarise(self.stage, self.folder.rounds(), self.costs, "finished", final)
         rates = self.evaluation.estimated_rates(p_wrong)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedwinnow.data.content_hash import Contents, contents_of_arrays
 from fedwinnow.data.dataset import Features
 from fedwinnow.data.input_form import InputForm
 from fedwinnow.errors import DataError, UsageError
@@ -23,6 +24,8 @@ from fedwinnow.options import Part
 from fedwinnow.randomness import Integers, uniforms
 from fedwinnow.scene.holdings import Holdings, rank_within
 from fedwinnow.scene.scene import Scene
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]  # per holding
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,7 @@ class Stage:
     labels: dict[str, Integers]
     aside: SetAside
     simulated: bool = True  # False for real sites, whose samples are not here and must not be asked about
+    left_out: Contents | None = None  # which samples were kept out of training by request, for the run's identity
 
     def __post_init__(self) -> None:
         if self.experiment.views != "none":
@@ -63,8 +67,11 @@ class Stage:
         return tuple(self.site_names[number] for number in np.flatnonzero(few))
 
 
-def prepare(experiment: Experiment, scene: Scene | None = None) -> Stage:
-    """Build the stage of an experiment; `scene` replaces the scene of the settings."""
+def prepare(experiment: Experiment, scene: Scene | None = None, left_out: Mask | None = None) -> Stage:
+    """Build the stage of an experiment; `scene` replaces the scene of the settings.
+
+    Holdings that `left_out` marks are not trained on; they are still judged.
+    """
     method = find_method(experiment.method)
     scene = make_scene(experiment) if scene is None else scene
     dataset = scene.dataset
@@ -72,6 +79,8 @@ def prepare(experiment: Experiment, scene: Scene | None = None) -> Stage:
     judged = Sites(dataset.train.features, scene.holdings, scene.given, shape, dataset.mean, dataset.std)
     held_out = hold_out(scene, experiment.validation, experiment.seed)
     keep = ~held_out & allowed_by(method, scene)
+    if left_out is not None:
+        keep &= ~left_out
     holdings = restricted(scene.holdings, keep)
     sites = dataclasses.replace(judged, holdings=holdings, given=scene.given[keep])
     names, places = scene.site_names, np.flatnonzero(keep)
@@ -81,7 +90,8 @@ def prepare(experiment: Experiment, scene: Scene | None = None) -> Stage:
     aside = set_aside(method, dataset, experiment)
     parts, labels = scored_parts(aside, scene, held_out)
     resolved = dataclasses.replace(experiment, method=method, model=models_of(experiment, method, shape))
-    return Stage(resolved, scene, method, sites, places, judged, names, parts, labels, aside)
+    chosen = None if left_out is None else contents_of_arrays("the verdicts", [left_out])
+    return Stage(resolved, scene, method, sites, places, judged, names, parts, labels, aside, left_out=chosen)
 
 
 def input_form(stage: Stage) -> InputForm:
@@ -123,14 +133,14 @@ def make_scene(experiment: Experiment) -> Scene:
     )
 
 
-def hold_out(scene: Scene, share: float, seed: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def hold_out(scene: Scene, share: float, seed: int) -> Mask:
     """Which holdings are kept for validation, a share of every client's samples; they keep their given labels."""
     client, position = scene.holdings.client, scene.holdings.position
     rank = rank_within(client, uniforms(seed, "validation", client, position))
     return np.asarray(rank < np.floor(share * scene.holdings.sizes[client] + 1e-9))
 
 
-def allowed_by(method: Method, scene: Scene) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def allowed_by(method: Method, scene: Scene) -> Mask:
     """Which holdings a method may train on: all; for the oracle only those with right labels."""
     if "truth" not in method.needs:
         return np.ones(len(scene.given), bool)
@@ -139,7 +149,7 @@ def allowed_by(method: Method, scene: Scene) -> np.ndarray[Any, np.dtype[np.bool
     return ~scene.wrong
 
 
-def restricted(holdings: Holdings, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> Holdings:
+def restricted(holdings: Holdings, keep: Mask) -> Holdings:
     """The same clients with only some of their holdings."""
     sizes = np.bincount(holdings.client[keep], minlength=holdings.clients)
     return Holdings(holdings.rows[keep], np.concatenate([[0], np.cumsum(sizes)]))
@@ -151,9 +161,7 @@ def pooled(sites: Sites, order: Integers) -> Sites:
     return dataclasses.replace(sites, holdings=holdings, given=sites.given[order])
 
 
-def scored_parts(
-    aside: SetAside, scene: Scene, held_out: np.ndarray[Any, np.dtype[np.bool_]]
-) -> tuple[dict[str, Features], dict[str, Integers]]:
+def scored_parts(aside: SetAside, scene: Scene, held_out: Mask) -> tuple[dict[str, Features], dict[str, Integers]]:
     """The samples that belong to no client, and their labels: true ones for the test, given ones for validation."""
     parts: dict[str, Features] = {}
     labels: dict[str, Integers] = {}

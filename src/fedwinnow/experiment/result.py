@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.errors import UsageError, unknown
+from fedwinnow.experiment.gain_table import Gain, read_gain
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.randomness import Floats
 from fedwinnow.scene.scene import Scene
@@ -58,6 +59,14 @@ class Result:
     def scene(self) -> Scene:
         """The scene it was played on."""
         return Scene.load(self.folder)
+
+    @property
+    def gain(self) -> Gain:
+        """What the federation gives to each site, which `fedwinnow gain` has measured."""
+        found = read_gain(self._files)
+        if found is None:
+            raise UsageError(f"{self.folder}: the gain was not measured yet. Do it with: fedwinnow gain {self.folder}")
+        return found
 
     # --- the trained model -----------------------------------------------------------------------------------------
 

@@ -43,6 +43,8 @@ FREE_TO_CHANGE = {"rounds", "scene"}
 # What older folders do not name, and what it was then.
 ADDED = {name: one.default for name, one in settings_in(Experiment).items() if one.metadata["since"]}
 ADDED |= {"method.steady": 0.0}
+OWN_TEST = "own_test.csv"
+GAIN = "gain.csv"
 # Every file that a run makes in its folder, the config last: as long as it is there, the folder is known to be a run's.
 MADE = (
     "summary.json",
@@ -53,6 +55,8 @@ MADE = (
     "scene.npz",
     "rounds.jsonl",
     "clients.csv",
+    OWN_TEST,
+    GAIN,
     "verdicts.npz",
     "ledger.json",
     "state.safetensors",
@@ -189,6 +193,11 @@ class RunFolder:
             for name in MADE:
                 (self.path / name).unlink(missing_ok=True)
 
+    def forget_gain(self) -> None:
+        """Remove what `fedwinnow gain` said of the run, because the run is another one now."""
+        with guarded(self.path):
+            (self.path / GAIN).unlink(missing_ok=True)
+
     def other_scene(self, scene_hash: str) -> list[str]:
         """In what the folder's scene differs, where it has one already."""
         there = (self.read_json("scene.json") or {}).get("hash", scene_hash)
@@ -229,6 +238,14 @@ class RunFolder:
         check_format(path, table.pop("format", FIRST))
         demand(str(path), table, {"method": {"kind": str}})
         return table
+
+    def experiment(self) -> Experiment:
+        """The experiment of config.toml."""
+        table = self.settings()
+        try:
+            return Experiment(**{**table, "scene": Path(table["scene"]) if "scene" in table else None})
+        except (ValueError, TypeError) as problem:
+            raise DataError(f"{self.path / 'config.toml'}: not the settings of a run ({problem}).") from None
 
     # --- the checkpoint --------------------------------------------------------------------------------------------
 

@@ -17,9 +17,10 @@ import numpy as np
 
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.device import peak_memory
-from fedwinnow.experiment.evaluation import SCORES
+from fedwinnow.experiment.evaluation import SCORES, OwnTest
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.federation.method import OWN_METHOD, Method
+from fedwinnow.metrics.task import mean_of
 from fedwinnow.options import Part
 from fedwinnow.randomness import Floats
 from fedwinnow.scene.scene import or_null
@@ -60,6 +61,8 @@ def summarise(
     summary["test"] = None if test is None else {k: v for k, v in test.items() if k not in SCORES}
     summary["detection"] = final.get("detection")
     summary["memorisation"] = final.get("memorisation")
+    if "own_test" in final:
+        summary["own_test"] = final["own_test"]
     if stage.absent:
         summary["absent"] = list(stage.absent)
     if final.get("silent"):
@@ -108,6 +111,32 @@ def clients_table(stage: Stage, estimated: Floats, rounds: list[dict[str, Any]])
         cells = ["" if math.isnan(rate) else f"{rate:.6g}" for rate in rates]
         writer.writerow([name, int(scene.holdings.sizes[number]), scene.kinds[number], *cells, int(visits[number])])
     return text.getvalue()
+
+
+def own_test_table(stage: Stage, own: OwnTest) -> str:
+    """own_test.csv: how good the model that each site would use is on the site's own test part."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["site", "part", "test_rows", "accuracy", "balanced_accuracy"])
+    for site in own.asked:
+        cells = ["" if math.isnan(figure) else f"{figure:.6g}" for figure in (own.accuracy[site], own.balanced[site])]
+        writer.writerow([stage.scene.site_names[site], own.part, int(own.rows[site]), *cells])
+    return text.getvalue()
+
+
+def own_test_means(stage: Stage, own: OwnTest) -> dict[str, Any]:
+    """The means over the sites with a figure, and the site with the lowest accuracy."""
+    stated = [site for site in own.asked if not math.isnan(own.accuracy[site])]
+    worst = min(stated, key=lambda site: float(own.accuracy[site]), default=None)
+    return {
+        "part": own.part,
+        "sites": len(stated),
+        "sites_without_figure": len(own.asked) - len(stated),
+        "accuracy": mean_of(float(own.accuracy[site]) for site in stated),
+        "balanced_accuracy": mean_of(float(own.balanced[site]) for site in stated),
+        "worst_site": None if worst is None else stage.scene.site_names[worst],
+        "worst_accuracy": None if worst is None else float(own.accuracy[worst]),
+    }
 
 
 def config_of(stage: Stage) -> dict[str, Any]:

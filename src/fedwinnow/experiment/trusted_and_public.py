@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedwinnow import catalogue
 from fedwinnow.all_settings import is_number
@@ -38,6 +39,7 @@ class SetAside:
     public: Features | None = None  # never with labels
     public_contents: Contents | None = None  # of public samples that come from other data
     facts: dict[str, Any] = field(default_factory=dict)  # how many, and where from; the same in a resumed run
+    test_sites: NDArray[np.str_] | None = None  # the site of each test row, where the data says it
 
 
 def set_aside(method: Method, dataset: Dataset, experiment: Experiment) -> SetAside:
@@ -64,6 +66,7 @@ def set_aside(method: Method, dataset: Dataset, experiment: Experiment) -> SetAs
         public=public,
         public_contents=contents,
         facts=facts,
+        test_sites=None if test is None or test.sites is None else test.sites[rest],
     )
 
 

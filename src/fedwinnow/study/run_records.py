@@ -81,7 +81,7 @@ def read_records(places: Iterable[str | Path]) -> list[Record]:
             reason = "it is a file" if place.exists() else "there is no such folder"
             raise DataError(f"{place}: {reason}. Allowed: run folders, or folders that have some.")
         for config in sorted([*place.glob("config.toml"), *place.glob("**/*/config.toml")]):
-            if (config.parent / "summary.json").exists():
+            if (config.parent / "summary.json").exists() and not is_part_of_gain(config.parent, place):
                 found.setdefault(config.parent.resolve(), named(read_record(config.parent), books))
     if not found:
         raise DataError(
@@ -89,6 +89,13 @@ def read_records(places: Iterable[str | Path]) -> list[Record]:
             "folders, or folders that have some; `fedwinnow run` and `fedwinnow sweep` make them."
         )
     return list(found.values())
+
+
+def is_part_of_gain(folder: Path, place: Path) -> bool:
+    """Whether a folder belongs to what `fedwinnow gain` has played for a run in this place: a part of that run."""
+    run = folder.parent.parent
+    within = run == place or place in run.parents
+    return within and folder.parent.name == "gain" and (run / "config.toml").exists()
 
 
 def finished(records: Sequence[Record]) -> list[Record]:

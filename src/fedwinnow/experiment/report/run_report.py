@@ -13,9 +13,12 @@ import numpy as np
 from jinja2 import UndefinedError
 
 from fedwinnow import catalogue, files
+from fedwinnow.data.source_files import read_npz
 from fedwinnow.errors import DataError
+from fedwinnow.experiment.evaluation import LEAST_ROWS
+from fedwinnow.experiment.gain_table import Gain, SitesCompared, compared_in_words, read_gain
 from fedwinnow.experiment.report.templates import LEARNS, RECEIVERS, render
-from fedwinnow.experiment.run_folder import RunFolder, flatten
+from fedwinnow.experiment.run_folder import GAIN, RunFolder, flatten
 from fedwinnow.files import text_of
 from fedwinnow.scene.scene import Scene, or_null
 
@@ -62,6 +65,7 @@ def collect(folder: RunFolder, summary: dict[str, Any] | None = None) -> dict[st
         "stages": stages_of(rounds),
         "dropped": sum(len(row.get("dropped", {})) for row in rounds),
         "clients": client_rows(folder.path / "clients.csv"),
+        "gain": gain_of(folder, scene),
         "class_map": class_map(scene),
         "confusion": confusion_of(summary, scene),
         "ledger": ledger_rows(folder.read_json("ledger.json")),
@@ -69,6 +73,8 @@ def collect(folder: RunFolder, summary: dict[str, Any] | None = None) -> dict[st
         "command": command_of(config, environment, scene),
         "clients_shown": CLIENTS_SHOWN,
         "classes_shown": CLASSES_SHOWN,
+        "least_rows": LEAST_ROWS,
+        "folder_name": folder.path.resolve().name,
     }
 
 
@@ -103,6 +109,44 @@ def client_rows(path: Path) -> list[dict[str, Any]]:
         rates = {name: float(row[name]) if row[name] else None for name in row if name.endswith("_rate")}
         rows.append({**row, **rates})
     return rows
+
+
+@dataclass(frozen=True)
+class GainShown:
+    """What `fedwinnow gain` has found, for the page."""
+
+    gain: Gain
+    changes: tuple[tuple[str, SitesCompared, SitesCompared], ...]  # in words; by accuracy and by balanced accuracy
+    called_wrong: int
+    nothing_left: tuple[str, ...]  # sites of which no training sample was left
+    few_rows: tuple[str, ...]  # sites with too few test rows for a share
+    classes_gone: tuple[str, ...]  # of which no sample was left at any site
+
+
+def gain_of(folder: RunFolder, scene: Scene) -> GainShown | None:
+    """The gain of a run; None if it was not measured."""
+    gain = read_gain(folder) if (folder.path / GAIN).exists() else None
+    if gain is None:
+        return None
+    balanced = [found for _, found in compared_in_words(gain, "balanced_accuracy")]
+    changes = [(words, found, other) for (words, found), other in zip(compared_in_words(gain), balanced, strict=True)]
+    return GainShown(
+        gain,
+        tuple(changes),
+        sum(site.called_wrong for site in gain.sites),
+        tuple(site.site for site in gain.sites if site.trained_on_left == 0),
+        tuple(site.site for site in gain.sites if site.test_rows < LEAST_ROWS),
+        classes_gone(folder, scene),
+    )
+
+
+def classes_gone(folder: RunFolder, scene: Scene) -> tuple[str, ...]:
+    """The classes, by the labels as given, of which every sample was called wrong."""
+    p_wrong = read_npz(folder.path / "verdicts.npz", ("p_wrong",))["p_wrong"]
+    before, after = (
+        np.bincount(labels, minlength=scene.classes) for labels in (scene.given, scene.given[~(p_wrong > 0.5)])
+    )
+    return tuple(scene.data.class_names[number] for number in np.flatnonzero((before > 0) & (after == 0)))
 
 
 def class_map(scene: Scene) -> list[dict[str, Any]]:
