@@ -41,6 +41,7 @@ OTHERS = {
     "Certificates": {"out"},
     "Demo": {"out", "rounds"},
     "Detection": {"seed"},
+    "Evaluate": {"data", "out", "seed"},
     "Figure": {"out"},
     "Join": {"data", "scene", "clients", "least_count", "out"},  # the site's own
     "PaperTable": {"out", "test"},

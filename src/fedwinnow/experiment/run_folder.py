@@ -62,6 +62,7 @@ MADE = (
     "state.safetensors",
     "state.json",
     "frozen.safetensors",
+    "calibration.json",
     "report.html",
     "error.txt",
     "config.toml",

@@ -64,9 +64,9 @@ class TrainedModel:
         stored = (torch.from_numpy(array) for array in features.stream(rows.numpy() for rows in batches))
         return score(model, stored, step, self.form.classes).cpu()
 
-    def probabilities(self, features: Features) -> Floats:
-        """The probability of each class for each sample."""
-        found: Floats = self.logits(features).double().softmax(1).numpy()
+    def probabilities(self, features: Features, temperature: float = 1.0) -> Floats:
+        """The probability of each class for each sample; the scores are divided by the temperature first."""
+        found: Floats = (self.logits(features).double() / temperature).softmax(1).numpy()
         return found
 
     @cached_property
