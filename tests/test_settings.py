@@ -42,6 +42,7 @@ OTHERS = {
     "Demo": {"out", "rounds"},
     "Detection": {"seed"},
     "Export": {"out"},
+    "Evaluate": {"data", "out", "seed"},
     "Figure": {"out"},
     "Join": {"data", "scene", "clients", "least_count", "out"},  # the site's own
     "PaperTable": {"out", "test"},

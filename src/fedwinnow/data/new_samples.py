@@ -46,7 +46,8 @@ def known_samples(dataset: Dataset, form: InputForm) -> NewSamples:
         found = InputForm.of(dataset).described()
         raise DataError(f"{dataset.name}: a sample is {found}; a sample of this model is {form.described()}.")
     check_classes(dataset.name, dataset.class_names, form)
-    return NewSamples(dataset.name, part.features, part.ids, part.labels, part.true, part.sites)
+    true = part.labels if part.true is None and dataset.labels_trusted else part.true
+    return NewSamples(dataset.name, part.features, part.ids, part.labels, true, part.sites)
 
 
 def check_classes(where: str, names: Sequence[str], form: InputForm) -> None:

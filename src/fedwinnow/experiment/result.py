@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas
 
     from fedwinnow.experiment.trained.answering_module import AnsweringModule
+    from fedwinnow.experiment.trained.scoring import Evaluated
     from fedwinnow.experiment.trained.trained_model import TrainedModel
     from fedwinnow.experiment.verdicts import Verdicts
 
@@ -100,11 +101,30 @@ class Result:
         found: NDArray[np.str_] = np.array(self.class_names)[self.predict_proba(x).argmax(1)]
         return found
 
-    def predict_proba(self, x: Any) -> Floats:
-        """The probability of each class (column, as in `class_names`) for each sample."""
-        from fedwinnow.experiment.trained.predictions import asked_of
+    def predict_proba(self, x: Any, calibrated: bool = False) -> Floats:
+        """The probability of each class (column, as in `class_names`) for each sample.
 
-        return asked_of(self.trained, x)
+        `calibrated` divides the scores by the temperature that an evaluation has stored (`keep_temperature`).
+        """
+        from fedwinnow.experiment.trained.predictions import asked_of
+        from fedwinnow.experiment.trained.temperature import kept_temperature
+
+        return asked_of(self.trained, x, kept_temperature(self.trained) if calibrated else 1.0)
+
+    def evaluate(self, x: Any, y: Any = None, sites: Any = None, *, true: Any = None, seed: int = 0) -> Evaluated:
+        """How good the model is on labelled samples, with the figures of `fedwinnow evaluate`.
+
+        `x` is a path or spec of labelled data, or samples as `predict` takes them. Then `y` has one given label per
+        sample (a class name, or a position in `class_names`), or `true` labels that are known to be right; `sites` has
+        one site per sample. `seed` chooses the half of the samples on which the temperature is fitted.
+        """
+        from fedwinnow.experiment.trained.scoring import evaluate_data, evaluate_values
+
+        if not isinstance(x, str | Path):
+            return evaluate_values(self.trained, x, y, true, sites, seed)
+        if not (y is None and true is None and sites is None):
+            raise UsageError(f"labels or sites were given beside {x}, which has its own; give one or the other.")
+        return evaluate_data(self.trained, x, seed)
 
     def export(self, out: str | Path, *, format: Literal["torch", "onnx", "safetensors"] = "torch") -> Path:
         """Write the trained model to the folder `out` in a format of other programs, with a model card."""

@@ -23,7 +23,7 @@ from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.trained.answering_module import AnsweringModule
 from fedwinnow.federation.client import pieces, score, scoring_batch
-from fedwinnow.federation.host import OWN, Setup, new_model
+from fedwinnow.federation.host import OWN, Setup, frozen_in, new_model
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, find_method
 from fedwinnow.federation.rounds import answering_models
@@ -65,9 +65,9 @@ class TrainedModel:
         stored = (torch.from_numpy(array) for array in features.stream(rows.numpy() for rows in batches))
         return score(model, stored, step, self.form.classes).cpu()
 
-    def probabilities(self, features: Features) -> Floats:
-        """The probability of each class for each sample."""
-        found: Floats = self.logits(features).double().softmax(1).numpy()
+    def probabilities(self, features: Features, temperature: float = 1.0) -> Floats:
+        """The probability of each class for each sample; the scores are divided by the temperature first."""
+        found: Floats = (self.logits(features).double() / temperature).softmax(1).numpy()
         return found
 
     @cached_property
@@ -191,6 +191,9 @@ def restored(run: RunFolder, shape: Shape, setup: Setup) -> tuple[Server, Memory
     if stored is None:
         raise DataError(f"{run.path}: it has no state.safetensors, in which the model is. Restore the file.")
     weights, state, facts = stored
+    if scratch.frozen or "frozen" in facts:
+        kinds = (dataclasses.replace(setup, device="cpu", model=model) for model in (setup.model, *setup.other_models))
+        run.refuse_other_frozen(facts, frozen_in([new_model(shape, kind) for kind in kinds]))
     memory = Memory(run.memory, {int(client): name for client, name in facts["memory"].items()})
     vault = Memory(run.vault, {int(client): name for client, name in facts["vault"].items()})
     settings = setup.settings
