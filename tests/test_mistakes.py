@@ -34,6 +34,7 @@ review audited/north --reviever anna | 2 | Did you mean '--reviewer'?
 apply audited --inplace | 2 | Did you mean '--in-place'?
 sweep --method fedavg | 2 | unknown flag '--method' ... Did you mean '--methods'?
 table run --colums rounds | 2 | Did you mean '--columns'?
+evaluate run --keep-temprature | 2 | Did you mean '--keep-temperature'?
 figure curves run --colum loss | 2 | Did you mean '--column'?
 detection run --fit 3 | 2 | Did you mean '--fits'?
 paper run feddiv-table-1 --sacle paper | 2 | Did you mean '--scale'?
@@ -66,6 +67,7 @@ run --batch-size 0 | 2 | --batch-size 0 ... 1 or more
 run --test 1 --out new | 2 | --test 1.0 ... below 1
 run --validation 1 | 2 | --validation 1.0 ... below 1
 run --trusted -1 | 2 | --trusted -1.0 ... a share
+evaluate run --data digits --seed -1 | 2 | --seed -1 ... 0 or more
 run --trusted 99999 --out new | 2 | of 359 test samples
 run --eval-every 0 | 2 | --eval-every 0 ... 1 or more
 run --clip -1 | 2 | --clip -1.0 ... above 0
@@ -144,7 +146,13 @@ run --data shares.npz --out new | 3 | 0.5 is not a label
 run --data mnist --out new | 3 | train-images-idx3-ubyte.gz is missing ... FEDWINNOW_DATA
 run --data digits:train=60 --clients 1000 --out new | 3 | at most 50 clients
 run --data digits:train=60 --partition shards:per_client=50 --out new | 3 | per_client of at most 2
+evaluate run --data good.csv | 3 | good.csv ... an image of 8 x 8 pixels
+evaluate run --data photos-broken | 3 | not a readable image
 # files and folders
+evaluate | 2 | no run was given
+evaluate run --data digits --out mine | 2 | --out mine has other files in it
+evaluate scene --data digits | 3 | not a run folder
+predict run --data digits --out new.csv --calibrated | 2 | no kept temperature ... --keep-temperature
 run --config nowhere.toml | 2 | nowhere.toml ... No such file ... feddiv/cifar10
 run --config bad.toml | 3 | bad.toml: not valid TOML ... line 1
 run --config key.toml | 2 | key.toml ... Did you mean 'clients'?

@@ -33,6 +33,7 @@ def python_of(page: str, file: str) -> str:
 
 FILES = {
     "weighty.py": python_of("own-method.md", "weighty.py"),
+    "my_model.py": python_of("own-model.md", "my_model.py"),
     "patients.csv": "diagnosis,hospital,age\n"
     + "".join(f"{'ill' if row % 3 else 'well'},{'north' if row % 2 else 'south'},{20 + row}\n" for row in range(40)),
     "new.csv": "age\n20\n31\n42\n",

@@ -42,6 +42,8 @@ OTHERS = {
     "Demo": {"out", "rounds"},
     "Detection": {"seed"},
     "Encode": {"data", "encoder", "out"},
+    "Export": {"out"},
+    "Evaluate": {"data", "out", "seed"},
     "Figure": {"out"},
     "Join": {"data", "scene", "clients", "least_count", "out"},  # the site's own
     "PaperTable": {"out", "test"},

@@ -33,6 +33,7 @@ CHAPTERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "fedwinnow.api:run",
             "fedwinnow.experiment.settings:Experiment",
             "fedwinnow.experiment.result:Result",
+            "fedwinnow.experiment.trained.scoring:Evaluated",
             "fedwinnow.experiment.gain_table:Gain",
             "fedwinnow.study.study_from_python:sweep",
             "fedwinnow.study.sweep:Swept",

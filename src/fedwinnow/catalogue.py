@@ -384,8 +384,13 @@ def follow(lineage: Lineage, roots: Iterable[str], seen: set[tuple[int, str]], n
 
 
 def place_of(lineage: Lineage, name: str, start: int = 0) -> int | None:
-    """The position of the nearest class, from `start` on, that has a function of this name."""
-    return next((place for place in range(start, len(lineage)) if name in lineage[place]), None)
+    """The position of the nearest class, from `start` on, that has a function of this name.
+
+    A class with another `objective` does not inherit `by_hand`, which is the form of the one before.
+    """
+    ending = {name, "objective"} if name == "by_hand" else {name}
+    nearest = next((place for place in range(start, len(lineage)) if ending & lineage[place].keys()), None)
+    return nearest if nearest is not None and name in lineage[nearest] else None
 
 
 # --- from source text ----------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,10 @@ from PIL import Image
 import fedwinnow
 from fedwinnow.backends.make_backend import Serial
 from fedwinnow.backends.processes import Processes
-from fedwinnow.federation.host import new_model
+from fedwinnow.errors import UsageError
+from fedwinnow.experiment import play
+from fedwinnow.experiment.prepare import setup_of
+from fedwinnow.federation.host import Host, new_model
 from fedwinnow.testing import comparable
 
 SMALL = {"clients": 12, "participation": 0.5, "rounds": 2, "epochs": 1, "noise": "constant:rate=0.3", "seed": 3}
@@ -34,6 +38,7 @@ CASES = {
         "trusted": 0.2,
     },
     "different models": {"method": "rhfl:pre_train=1", "model": "lenet+mlp+linear", "public": 0.3},
+    "a frozen part": {"model": "{material}/own_models.py:half_frozen", "method": "fedprox:mu=0.1"},
     "every site alone": {"method": "local", "model": "{material}/own_models.py:normalised"},
     "dropout": {"model": "{material}/own_models.py:dropping"},
     "state, two exchanges, delays": {"method": "{material}/two_questions.py:delay=0.02", "model": "mlp", "rounds": 3},
@@ -63,6 +68,25 @@ def test_files_are_the_same(case, material, tmp_path, lend):
     assert found[0]["summary.json"]["status"] == "finished"
     assert found[1] == found[0]
     assert found[4] == found[0]
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp:hidden=16"])
+def test_heads_that_are_trained_by_hand(model, tmp_path, lend, monkeypatch):
+    found = {}
+    for workers, fast in ((0, False), (0, True), (4, True)):
+        lend(workers)
+        monkeypatch.setattr(play, "setup_of", lambda *known, fast=fast: replace(setup_of(*known), fast_heads=fast))
+        out = tmp_path / f"{workers} {fast}"
+        found[workers, fast] = comparable(fedwinnow.run(out=out, **SMALL, method="fedprox", model=model).folder)
+    assert found[4, True] == found[0, True]
+    assert found[0, True]["state.safetensors"] != found[0, False]["state.safetensors"]  # it is another way
+
+
+def test_a_worker_with_another_frozen_part_is_refused(material, make_host, crews, monkeypatch):
+    host = make_host(model=f"{material}/own_models.py:half_frozen")
+    monkeypatch.setattr(Host, "frozen", ["another"])
+    with pytest.raises(UsageError, match="frozen part of the model has other values in another process"):
+        Processes(host, 2, crews[2]).score("test", host.model.payload(), 10)
 
 
 def test_the_method_of_the_tests_does_use_the_contract(material, tmp_path, lend):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from fedwinnow.errors import DataError
 from fedwinnow.experiment.report import templates
 from fedwinnow.experiment.report.run_report import curve_of, report_of
 from fedwinnow.testing import toy_data
+from html_page import Page
 from run_folders import write_run
 
 SETTINGS = {
@@ -24,36 +24,6 @@ SETTINGS = {
     "optimizer": "sgd:lr=0.1",
     "noise": "uniform:share=0.5,low=0.3,high=0.5",
 }
-VOID = {"meta", "rect", "line", "polyline", "br", "link", "img"}
-
-
-class Page(HTMLParser):
-    """Collects tags and text, and fails where a tag is closed that was not open."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attributes)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attributes)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.text += data
 
 
 def page_of(folder: Path) -> Page:

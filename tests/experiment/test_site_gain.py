@@ -359,6 +359,7 @@ for call in map(int, sys.argv[2:]):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 def test_a_killed_gain_goes_on(tmp_path):
     run(tmp_path / "fresh" / "run", **NOISY)

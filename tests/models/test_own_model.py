@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+import fedwinnow
 from fedwinnow.errors import UsageError
-from fedwinnow.models.features import logits_and_features
+from fedwinnow.models.features import logits_and_features, through_head
 from fedwinnow.models.make_model import make_model
 from fedwinnow.models.model import Shape
 
@@ -115,3 +116,67 @@ def test_no_such_file(tmp_path: Path) -> None:
 def test_a_module_that_does_not_fit_the_data() -> None:
     with pytest.raises(UsageError, match=r"'Linear' fails on a batch of the shape \(2, 3, 8, 6\)"):
         make_model(nn.Linear(9, 5), IMAGES)
+
+
+OBJECT = """
+from dataclasses import dataclass
+import torch
+from torch import nn
+
+@dataclass
+class Output:
+    logits: torch.Tensor
+    loss: None = None
+
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.body, self.head = nn.Linear(144, 4), nn.Linear(4, classes)
+
+    def forward(self, x):
+        logits = self.head(self.body(x.flatten(1)).relu())
+        return {output}
+
+def build(classes):
+    return Net(classes)
+"""
+
+
+@pytest.mark.parametrize("output", ["Output(logits)", "{'logits': logits, 'loss': None}"])
+def test_an_output_that_has_logits(tmp_path: Path, output: str) -> None:
+    path = write(tmp_path, OBJECT.replace("{output}", output))
+    module = make_model(f"{path}:build", IMAGES)
+    x = torch.randn(3, 3, 8, 6)
+    scores = module(x)
+    assert scores.shape == (3, 5)
+    assert sorted(module.state_dict()) == ["body.bias", "body.weight", "head.bias", "head.weight"]
+    logits, head, features = through_head(module, x)
+    assert torch.equal(logits, scores)
+    assert head is module.head
+    assert torch.equal(features, module.body(x.flatten(1)).relu())
+    again = make_model(module, IMAGES)  # a module that was made so may be given as a model itself
+    assert torch.equal(again(x), scores)
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("(logits, None)", "gives tuple for a batch"),
+        ("{'scores': logits}", r"gives dict .*or an object or dictionary that has this as `logits`"),
+        ("Output(None)", "gives Output"),
+        ("Output(logits[:, :2])", r"gives \(2, 2\)"),
+        ("Output('much')", "gives str"),
+    ],
+)
+def test_an_output_without_logits(tmp_path: Path, output: str, words: str) -> None:
+    path = write(tmp_path, OBJECT.replace("{output}", output))
+    with pytest.raises(UsageError, match=words):
+        make_model(f"{path}:build", IMAGES)
+
+
+def test_a_run_with_an_output_that_has_logits(tmp_path: Path) -> None:
+    path = write(tmp_path, OBJECT.replace("{output}", "Output(logits)").replace("144", "64"))
+    small = {"data": "digits:train=100", "clients": 2, "participation": 1.0, "rounds": 2, "epochs": 1}
+    for method in ("fedavg", "fedgr"):  # one that needs scores, and one that needs features
+        result = fedwinnow.run(**small, method=method, model=f"{path}:build", out=tmp_path / method)
+        assert result.summary["status"] == "finished"

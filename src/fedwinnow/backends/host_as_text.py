@@ -40,6 +40,8 @@ def describe_host(host: Host, arrays: SharedArrays) -> dict[str, Any]:
         "models": [describe_model(model) for model in (host.setup.model, *host.setup.other_models)],
         "settings": dataclasses.asdict(host.setup.settings),
         "judge": str(host.setup.judge),
+        "fast_heads": host.setup.fast_heads,
+        "frozen": host.frozen,
         "memory": str(host.memory.folder.resolve()),
     }
 
@@ -109,9 +111,10 @@ def whereabouts(kind: str, thing: Any) -> dict[str, str]:
 def build_host(described: dict[str, Any], device: str, arrays: OpenedArrays) -> Host:
     """The host of a description; its samples are in the opened arrays."""
     first, *further = map(build_model, described["models"])
-    setup = Setup(first, SiteSettings(**described["settings"]), device, described["judge"], tuple(further))
+    settings, judge = SiteSettings(**described["settings"]), described["judge"]
+    setup = Setup(first, settings, device, judge, tuple(further), described["fast_heads"])
     method = described["method"]
-    return Host(
+    host = Host(
         build_sites(described["sites"], arrays),
         build_sites(described["judged"], arrays),
         {name: build_features(features, arrays) for name, features in described["parts"].items()},
@@ -119,6 +122,12 @@ def build_host(described: dict[str, Any], device: str, arrays: OpenedArrays) -> 
         setup,
         Memory(Path(described["memory"])),
     )
+    if host.frozen != described["frozen"]:
+        raise UsageError(
+            "--backend processes: the frozen part of the model has other values in another process. Let the function "
+            "that builds it read a file, or draw from torch's generator, or use --backend serial."
+        )
+    return host
 
 
 def build_sites(described: dict[str, Any], arrays: OpenedArrays) -> Sites:

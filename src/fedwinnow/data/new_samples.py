@@ -53,10 +53,11 @@ def known_samples(dataset: Dataset, form: InputForm) -> NewSamples:
         found = InputForm.of(dataset).described()
         raise DataError(f"{dataset.name}: a sample is {found}; a sample of this model is {form.described()}.")
     check_classes(dataset.name, dataset.class_names, form)
+    true = part.labels if part.true is None and dataset.labels_trusted else part.true
     features = part.features
     if isinstance(features, Resident) and part.texts is not None:
         features = TokensOfTexts(features.array, part.texts)
-    return NewSamples(dataset.name, features, part.ids, part.labels, part.true, part.sites)
+    return NewSamples(dataset.name, features, part.ids, part.labels, true, part.sites)
 
 
 def check_classes(where: str, names: Sequence[str], form: InputForm) -> None:

@@ -189,7 +189,8 @@ def play_over(
     backends: list[Flower] = []
 
     def reach(host: Host) -> Flower:
-        backends.append(Flower(host, roster, run, stage.site_names, terms.timeout))
+        described = run | ({"frozen": host.frozen} if host.frozen else {})
+        backends.append(Flower(host, roster, described, stage.site_names, terms.timeout))
         return backends[0]
 
     claim = claimed(stage, folder, execution)

@@ -209,6 +209,7 @@ class Site:
             self.agreed(run)
             memory = Memory(self.place(run) / "clients")
             host = self.holding.host(run, number, memory)
+            refuse_other_model(run, host)
             self.note_data(run, begins=facts.get("round") in (0, 1) and facts.get("memory") is None)
             self.ready = text, host
         return run, self.ready[1]
@@ -286,6 +287,17 @@ class Site:
                 f"{folder / 'ledger.jsonl'}: cannot be written ({problem.strerror}); nothing was sent."
             ) from None
         return said, sent
+
+
+def refuse_other_model(run: dict[str, Any], host: Host) -> None:
+    """Refuse a model whose frozen part is not the coordinator's: it is not sent, so each would train another model."""
+    if run.get("frozen", []) != host.frozen:
+        raise for_others(
+            UsageError(
+                "the frozen part of the model has other values here than at the coordinator. Install the same version "
+                "of the package that builds it, with the same file of weights, on every machine."
+            )
+        )
 
 
 def unexpected(problem: Exception) -> FedwinnowError:

@@ -181,6 +181,15 @@ def warn_of_absent(stage: Stage) -> None:
         )
 
 
+def refuse_wavering(host: Host, model: FlatModel) -> None:
+    """Refuse a model whose frozen part is another one each time it is built: it is not sent, so models would differ."""
+    if host.model.frozen_hash != model.frozen_hash:
+        raise UsageError(
+            "the frozen part of the model has other values each time the model is built; allowed: values that are read "
+            "from a file or drawn from torch's generator, which the seed sets."
+        )
+
+
 class Player:
     """Plays one run in this process."""
 
@@ -214,6 +223,8 @@ class Player:
         self.unsaved: Checkpoint | None = None  # the checkpoint of the last round, if it is not on disk yet
         memory = Memory(folder.memory)
         host = Host(stage.sites, stage.judged, stage.parts, stage.method, setup, memory)
+        refuse_wavering(host, model)
+        self.host_models, self.frozen = host.models, host.frozen
         self.federation = Federation(
             stage.method,
             self.server,
@@ -272,6 +283,8 @@ class Player:
         if not (self.folder.path / INPUT).exists():
             self.folder.write_json(INPUT, input_form(self.stage).to_dict())
         if stored is None:
+            if self.frozen:
+                self.folder.save_frozen(self.host_models)
             save_description(
                 self.stage.scene, self.folder.path
             )  # the true labels are written at the end, out of the method's reach
@@ -288,6 +301,7 @@ class Player:
         self.server.weights, self.server.state, facts = stored
         self.done = facts["round"]
         refuse_fewer_rounds(self.stage.experiment.rounds, self.done)
+        self.folder.refuse_other_frozen(facts, self.frozen)
         if facts["set_aside"] != self.stage.aside.facts:
             raise DataError(
                 f"{self.folder.path}: this run set aside {facts['set_aside']}, now it would be "
@@ -364,6 +378,7 @@ class Player:
             "vault": {str(client): name for client, name in sorted(self.server.vault.versions.items())},
             "ledger": self.federation.ledger.entries,
             "set_aside": self.stage.aside.facts,
+            **({"frozen": self.frozen} if self.frozen else {}),
         }
         if not copied:
             return self.server.weights, self.server.state, facts

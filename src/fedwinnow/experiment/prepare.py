@@ -152,7 +152,8 @@ def models_of(experiment: Experiment, method: Method, shape: Shape) -> Any:
 def setup_of(experiment: Experiment, device: str, judge: Any = "") -> Setup:
     """The settings that are the same for every host of the run."""
     first, *others = in_turn(experiment.model)
-    return Setup(first, experiment.at_sites(), device, judge, tuple(others))
+    encoded = getattr(experiment, "encoder", None) is not None
+    return Setup(first, experiment.at_sites(), device, judge, tuple(others), fast_heads=encoded)
 
 
 def make_scene(experiment: Experiment) -> Scene:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedwinnow.errors import UsageError, unknown
 from fedwinnow.experiment.gain_table import Gain, read_gain
 from fedwinnow.experiment.run_folder import RunFolder
+from fedwinnow.experiment.trained.exporting.config_file import is_export
 from fedwinnow.randomness import Floats
 from fedwinnow.scene.scene import Scene
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pandas
 
     from fedwinnow.experiment.trained.answering_module import AnsweringModule
+    from fedwinnow.experiment.trained.scoring import Evaluated
     from fedwinnow.experiment.trained.trained_model import TrainedModel
     from fedwinnow.experiment.verdicts import Verdicts
 
@@ -35,10 +37,14 @@ class Result:
     ) -> None:
         self.folder = Path(folder)
         self.site, self.device = site, device
-        self._files = RunFolder.existing(self.folder)
+        # An export in the format safetensors has a model, but no rounds and no summary.
+        self._exported = is_export(self.folder)
+        self._files = RunFolder(self.folder) if self._exported else RunFolder.existing(self.folder)
         self._given_model = model
 
     def __repr__(self) -> str:
+        if self._exported:
+            return f"Result({str(self.folder)!r}: an exported model)"
         last = self.summary.get("last10") or {}
         accuracy = last.get("accuracy")
         shown = "unknown" if accuracy is None else f"{100 * accuracy:.2f} %"
@@ -72,9 +78,9 @@ class Result:
     @cached_property
     def trained(self) -> TrainedModel:
         """The trained model with everything that it needs; `predict` and `model` use it."""
-        from fedwinnow.experiment.trained.trained_model import load_model
+        from fedwinnow.experiment.trained.load_trained import load_trained
 
-        return load_model(self.folder, site=self.site, device=self.device, model=self._given_model)
+        return load_trained(self.folder, site=self.site, device=self.device, model=self._given_model)
 
     @property
     def model(self) -> AnsweringModule:
@@ -95,11 +101,36 @@ class Result:
         found: NDArray[np.str_] = np.array(self.class_names)[self.predict_proba(x).argmax(1)]
         return found
 
-    def predict_proba(self, x: Any) -> Floats:
-        """The probability of each class (column, as in `class_names`) for each sample."""
-        from fedwinnow.experiment.trained.predictions import asked_of
+    def predict_proba(self, x: Any, calibrated: bool = False) -> Floats:
+        """The probability of each class (column, as in `class_names`) for each sample.
 
-        return asked_of(self.trained, x)
+        `calibrated` divides the scores by the temperature that an evaluation has stored (`keep_temperature`).
+        """
+        from fedwinnow.experiment.trained.predictions import asked_of
+        from fedwinnow.experiment.trained.temperature import kept_temperature
+
+        return asked_of(self.trained, x, kept_temperature(self.trained) if calibrated else 1.0)
+
+    def evaluate(self, x: Any, y: Any = None, sites: Any = None, *, true: Any = None, seed: int = 0) -> Evaluated:
+        """How good the model is on labelled samples, with the figures of `fedwinnow evaluate`.
+
+        `x` is a path or spec of labelled data, or samples as `predict` takes them. Then `y` has one given label per
+        sample (a class name, or a position in `class_names`), or `true` labels that are known to be right; `sites` has
+        one site per sample. `seed` chooses the half of the samples on which the temperature is fitted.
+        """
+        from fedwinnow.experiment.trained.scoring import evaluate_data, evaluate_values
+
+        if not isinstance(x, str | Path):
+            return evaluate_values(self.trained, x, y, true, sites, seed)
+        if not (y is None and true is None and sites is None):
+            raise UsageError(f"labels or sites were given beside {x}, which has its own; give one or the other.")
+        return evaluate_data(self.trained, x, seed)
+
+    def export(self, out: str | Path, *, format: Literal["torch", "onnx", "safetensors"] = "torch") -> Path:
+        """Write the trained model to the folder `out` in a format of other programs, with a model card."""
+        from fedwinnow.experiment.trained.exporting.export_folder import export_model
+
+        return export_model(self.folder, Path(out), format, site=self.site, model=self._given_model).file
 
     @property
     def verdicts(self) -> Verdicts:

@@ -62,6 +62,8 @@ MADE = (
     "ledger.json",
     "state.safetensors",
     "state.json",
+    "frozen.safetensors",
+    "calibration.json",
     "report.html",
     "error.txt",
     "config.toml",
@@ -109,6 +111,7 @@ FACTS: Form = {
     "vault": {"*": str},
     "ledger": dict,
     "set_aside": dict,
+    "frozen?": [str],
 }
 
 
@@ -263,6 +266,27 @@ class RunFolder:
             with replacing(self.path / "state.safetensors") as stream:
                 stream.writelines(seal(tensors, facts))
             write_text(self.path / "state.json", json.dumps(facts, sort_keys=True) + "\n", durable=False)
+
+    def save_frozen(self, models: list[FlatModel]) -> None:
+        """What is frozen in the models, once: with it and a checkpoint, the whole model can be built without its code.
+
+        Where clients have different models, those after the first are numbered.
+        """
+        tensors = {
+            f"model{'' if number == 1 else f'-{number}'}.{name}": value
+            for number, model in enumerate(models, start=1)
+            for name, value in model.frozen.items()
+        }
+        with guarded(self.path), replacing(self.path / "frozen.safetensors") as stream:
+            stream.writelines(seal(tensors))
+
+    def refuse_other_frozen(self, facts: dict[str, Any], hashes: list[str]) -> None:
+        """Refuse models whose frozen part is not that of the checkpoint; `hashes` are those of `Host.frozen`."""
+        if facts.get("frozen", []) != hashes:
+            raise DataError(
+                f"{self.path}: the frozen part of the model is not the one that this run was made with "
+                f"(frozen.safetensors has it). Restore the model's file and its weights, or start again with --redo."
+            )
 
     def load_state(self, model: FlatModel) -> tuple[Payload, Payload, dict[str, Any]] | None:
         """Global weights, server memory and facts of the last checkpoint; None where there is none."""

@@ -111,6 +111,13 @@ def drawn(flag: str, wanted: float, rows: Integers, seed: int) -> tuple[Integers
     return np.sort(order[:number]), np.sort(order[number:])
 
 
+def measuring_rows(trusted: float, public: Any, samples: int, seed: int) -> Integers:
+    """The rows of the test part that measure: those that are neither trusted nor public."""
+    _, rest = drawn("trusted", trusted, np.arange(samples), seed)
+    wanted = amount(public)
+    return rest if wanted is None else drawn("public", wanted, rest, seed)[1]
+
+
 def take_public(
     dataset: Dataset,
     experiment: Experiment,

@@ -14,6 +14,7 @@ from torch import Tensor
 from fedwinnow.all_settings import Training, Views
 from fedwinnow.data.dataset import Features, InputStep
 from fedwinnow.federation.ledger import TooFew
+from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.optimizers import Optimizer
 from fedwinnow.mathematics.payload import FlatModel, Payload
 from fedwinnow.mathematics.views import random_view
@@ -21,6 +22,7 @@ from fedwinnow.models.features import logits_and_features
 from fedwinnow.old_names import warn_of_old_name
 
 FEW = 2**20  # so many numbers are kept ready for the next epoch, or prepared at once
+WIDE = 2**14  # a batch of so many numbers is gathered by itself
 FULL_PRECISION: AbstractContextManager[None] = nullcontext()  # made once: it is entered for every batch
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]  # rows, input, given labels -> loss
 Step = Callable[[], None]  # moves the weights of a model by its gradient
@@ -123,7 +125,7 @@ class Client:
         """Stored samples batch by batch; files are decoded while the batch before is used."""
         if self.resident is not None:
             for rows in batches:
-                yield self.resident[rows.to(self.resident.device)]
+                yield self.resident.index_select(0, rows.to(self.resident.device))
         else:
             for array in self.features.stream(rows.numpy() for rows in batches):
                 yield torch.from_numpy(array)
@@ -152,10 +154,19 @@ class Client:
         ahead, size, stored = len(batches), self.training.batch_size, self.stored(batches)
         if fixed is None:  # files are decoded one batch ahead already
             ahead = 1 if self.resident is None else max(1, FEW // (size * self.resident[0].numel()))
+        elif (numbers := size * fixed.shape[1:].numel()) >= WIDE and numbers % 16 == 0:
+            ahead = 1  # faster from the cache; 16 floats are a line of it, so a batch lies there as it would in a group
         for start in range(0, len(batches), max(1, ahead)):
             group = batches[start : start + ahead]
+            if fixed is not None and len(group) == 1:
+                rows = group[0].to(labels.device)
+                yield fixed.index_select(0, rows), labels.index_select(0, rows)
+                continue
             order = (group[0] if len(group) == 1 else torch.cat(group)).to(labels.device)
-            inputs = self.view(torch.cat([next(stored) for _ in group]), kind) if fixed is None else fixed[order]
+            if fixed is None:
+                inputs = self.view(torch.cat([next(stored) for _ in group]), kind)
+            else:
+                inputs = fixed.index_select(0, order)
             yield from zip(torch.split(inputs, size), torch.split(labels[order], size), strict=True)
 
     # --- training and scoring --------------------------------------------------------------------------------------
@@ -170,19 +181,27 @@ class Client:
         model: FlatModel | tuple[FlatModel, ...] | None = None,
         views: Views | None = None,
         wrap_step: StepWrapper | None = None,
+        by_hand: LossOfLogits | None = None,
         around: StepWrapper | None = None,
     ) -> None:
         """Train on the given rows (all by default), with the given labels (or others): the only training loop.
 
         If `rows` is a function, it is called before each epoch. `views` replaces the run's kind of views. `wrap_step`
         is for methods that change the optimiser's step, or do something after it; `around` is its old name. Several
-        models see the same batches, and each makes its own step from one loss.
+        models see the same batches, and each makes its own step from one loss. `by_hand` is the objective once more, in
+        the form in which a head needs no automatic differentiation; other models do not use it.
         """
         if around is not None:
             warn_of_old_name("the argument around= of fit", "wrap_step=")
             wrap_step = around
         models = model if isinstance(model, tuple) else (self.model if model is None else model,)
-        steps = [self.step_of(trained, wrap_step) for trained in models]
+        head = None if len(models) > 1 or by_hand is None or self.half_precision else models[0].head
+        optimizer, kept = self.optimizer, 0.0
+        if head is not None and wrap_step is None and self.training.clip is None:
+            # Nobody looks at the gradient but the optimiser: it may hold the sum that momentum is.
+            optimizer, kept = self.optimizer.without_momentum()
+            models[0].gradient.zero_()
+        steps = [self.step_of(trained, wrap_step, optimizer) for trained in models]
         one = torch.ones((), device=self.model.device)  # where backpropagation starts; made once instead of per batch
         for _ in range(self.training.epochs if epochs is None else epochs):
             chosen = rows() if callable(rows) else rows
@@ -190,22 +209,25 @@ class Client:
                 self.enough(len(chosen))
             batches = list(self.batches(chosen))
             for trained in models:
-                trained.module.train()
+                trained.train()
             for batch, (x, target) in zip(batches, self.views(batches, labels, views), strict=True):
-                for trained in models:
-                    trained.gradient.zero_()
-                with self.training_modes(batch, models):
-                    loss = objective(batch, x, target)
-                loss.backward(one)  # type: ignore[no-untyped-call]
+                if head is not None and by_hand is not None:
+                    by_hand.differentiate(head, models[0], x, target, kept)
+                else:
+                    for trained in models:
+                        trained.gradient.zero_()
+                    with self.training_modes(batch, models):
+                        loss = objective(batch, x, target)
+                    loss.backward(one)  # type: ignore[no-untyped-call]
                 for step in steps:
                     step()
             seen = len(models) * sum(batch.numel() for batch in batches)
             self.forward_samples += seen
             self.backward_samples += seen
 
-    def step_of(self, model: FlatModel, wrap_step: StepWrapper | None) -> Step:
+    def step_of(self, model: FlatModel, wrap_step: StepWrapper | None, optimizer: Optimizer) -> Step:
         """What moves a model after each batch: the optimiser's step, wrapped if a method asks for it."""
-        step = self.optimizer.start(model.weights[: model.trainable], model.gradient)
+        step = optimizer.start(model.weights[: model.trainable], model.gradient)
         return self.clipped(step if wrap_step is None else wrap_step(step, model), model.gradient)
 
     def clipped(self, step: Step, gradient: Tensor) -> Step:
@@ -277,8 +299,7 @@ def score(model: FlatModel, stored: Iterator[Tensor], plain: Callable[[Tensor], 
 
 def scoring_batch(model: FlatModel) -> int:
     """The batch size for scoring; fixed per model and device, because another size would change the last bit."""
-    convolutional = any(slot.channels_last for slot in model.slots)
-    return 50 if convolutional and model.device.type == "cpu" else 500  # small batches are faster on a CPU
+    return 50 if model.convolutional and model.device.type == "cpu" else 500  # small batches are faster on a CPU
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from fedwinnow.federation.method import Method, Verdict, verdict_of
 from fedwinnow.federation.server_samples import NOBODY
 from fedwinnow.federation.traces import frames_of_method
 from fedwinnow.mathematics.optimizers import Optimizer
-from fedwinnow.mathematics.payload import FlatModel, Payload, check_state
+from fedwinnow.mathematics.payload import FlatModel, Payload, check_state, frozen_layers
 from fedwinnow.models.make_model import ModelSpec, make_model
 from fedwinnow.models.model import Shape
 from fedwinnow.options import Part
@@ -57,6 +57,8 @@ class Setup:
     device: str = "cpu"
     judge: str | Part = ""  # how sites judge their labels in an audit; empty: no audit
     other_models: tuple[ModelSpec, ...] = ()  # where clients have different models, in turn
+    # Small models get their gradient by hand, which is faster and may change the last bits: in a run with an encoder.
+    fast_heads: bool = False
 
 
 # Questions of the evaluation: they concern every sample of a site and do not change its memory.
@@ -129,6 +131,11 @@ class Host:
     def model(self) -> FlatModel:
         """The model of the run; where clients have different ones, the first."""
         return self.models[0]
+
+    @property
+    def frozen(self) -> list[str]:
+        """The hashes of what is frozen in the models, the same on every machine; empty where nothing is."""
+        return frozen_in(self.models)
 
     def answer(self, task: Task) -> Answer:
         """Let one client answer one question; an error is an answer, too.
@@ -305,12 +312,18 @@ class SpareModels:
         return self.models[number]
 
 
+def frozen_in(models: list[FlatModel]) -> list[str]:
+    """The hashes of what is frozen in each model; empty where nothing is in any."""
+    found = [model.frozen_hash for model in models]
+    return found if any(found) else []
+
+
 def new_model(shape: Shape, setup: Setup) -> FlatModel:
     """The model of a run, with the initial weights that its seed gives."""
     module = make_model(setup.model, shape, setup.settings.seed)
     if setup.settings.batch_norm == "batch_statistics":
         use_batch_statistics(module)
-    return FlatModel(module, setup.device)
+    return FlatModel(module, setup.device, fast_heads=setup.fast_heads)
 
 
 def seed_layers(key: int, device: torch.device) -> None:
@@ -326,8 +339,12 @@ def seed_layers(key: int, device: torch.device) -> None:
 
 
 def use_batch_statistics(module: nn.Module) -> None:
-    """Let every batch normalisation use the statistics of the batch, also in scoring, and keep no running ones."""
+    """Let every batch normalisation use the statistics of the batch, also in scoring, and keep no running ones.
+
+    A frozen layer stays as it is.
+    """
+    still = frozen_layers(module)
     for layer in module.modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer not in still:
             layer.track_running_stats = False
             layer.running_mean = layer.running_var = layer.num_batches_tracked = None

@@ -5,17 +5,26 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
 from fedwinnow.options import Part, option
 
+LEAST = 1e-7  # the least probability in losses that divide by one or take its logarithm
+
 
 @dataclass(frozen=True)
 class Loss(Part):
     """Base of every loss."""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """A class that changes the loss and says nothing of its gradient must not inherit that of another loss."""
+        super().__init_subclass__(**more)
+        if ("__call__" in vars(cls) or "mean" in vars(cls)) and "slope" not in vars(cls):
+            cls.slope = Loss.slope  # type: ignore[method-assign]
 
     @abstractmethod
     def __call__(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
@@ -24,6 +33,15 @@ class Loss(Part):
     def mean(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
         """The mean loss of a batch."""
         return self(logits, target, class_counts).mean()
+
+    def slope(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
+        """The gradient of `mean` with respect to the logits, for heads that are trained by hand.
+
+        A loss need not write it: this one asks automatic differentiation, from the logits on.
+        """
+        with torch.enable_grad():
+            leaf = logits.detach().requires_grad_()
+            return torch.autograd.grad(self.mean(leaf, target, class_counts), leaf)[0]
 
 
 @dataclass(frozen=True)
@@ -39,6 +57,9 @@ class CrossEntropy(Loss):
         # The gradient is the same to the last bit, in fewer operations; small models train faster by it.
         return cross_entropy(logits, target)
 
+    def slope(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
+        return slope_of_cross_entropy(logits.softmax(1), target).div_(len(logits))
+
 
 @dataclass(frozen=True)
 class SymmetricCrossEntropy(Loss):
@@ -53,10 +74,19 @@ class SymmetricCrossEntropy(Loss):
     )
 
     def __call__(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
-        probability = logits.softmax(1).clamp(min=1e-7)
+        probability = logits.softmax(1).clamp(min=LEAST)
         # -sum_c p_c log y_c with y clamped to [floor, 1]: for a hard label this is -log(floor) (1 - p_y).
         reverse = -(probability * soft(target, logits).clamp(self.floor, 1.0).log()).sum(1)
         return self.alpha * cross_entropy(logits, target, reduction="none") + self.beta * reverse
+
+    def slope(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
+        probability = logits.softmax(1)
+        # Reverse cross-entropy is sum_c p_c g_c; a probability below the least one is a constant in it.
+        weighted = probability * as_rows(target, logits).clamp(self.floor, 1.0).log_().neg_()
+        weighted.masked_fill_(probability < LEAST, 0.0)
+        reverse = weighted.addcmul_(probability, weighted.sum(1, keepdim=True), value=-1)
+        forward = slope_of_cross_entropy(probability, target).mul_(self.alpha)
+        return forward.add_(reverse, alpha=self.beta).div_(len(logits))
 
 
 @dataclass(frozen=True)
@@ -68,8 +98,15 @@ class GeneralisedCrossEntropy(Loss):
     q: float = option(0.7, "Between cross-entropy (near 0) and absolute error (1).", symbol="q", above=0, at_most=1)
 
     def __call__(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
-        probability = logits.softmax(1).clamp(min=1e-7)
+        probability = logits.softmax(1).clamp(min=LEAST)
         return (soft(target, logits) * (1.0 - probability.pow(self.q)) / self.q).sum(1)
+
+    def slope(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
+        probability = logits.softmax(1)
+        # dL/dp_c = -y_c p_c^(q-1), and 0 for a probability below the least one; dp_c/dz_k = p_c (1[c=k] - p_k).
+        weighted = as_rows(target, logits) * probability.pow(self.q)
+        weighted.masked_fill_(probability < LEAST, 0.0)
+        return probability.mul_(weighted.sum(1, keepdim=True)).sub_(weighted).div_(len(logits))
 
 
 @dataclass(frozen=True)
@@ -82,7 +119,15 @@ class LogitAdjustment(Loss):
     floor: float = option(1e-8, "Frequency of a class that the site does not hold.", above=0, at_most=1)
 
     def __call__(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
-        return cross_entropy(logits + self.tau * self.log_prior(class_counts), target, reduction="none")
+        return cross_entropy(self.adjusted(logits, class_counts), target, reduction="none")
+
+    def slope(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
+        probability = self.adjusted(logits, class_counts).softmax(1)
+        return slope_of_cross_entropy(probability, target).div_(len(logits))
+
+    def adjusted(self, logits: Tensor, class_counts: Tensor) -> Tensor:
+        """The logits that are trained."""
+        return logits + self.tau * self.log_prior(class_counts)
 
     def log_prior(self, class_counts: Tensor) -> Tensor:
         """log pi_k; a class that the site lacks gets a large negative number instead of minus infinity."""
@@ -90,9 +135,23 @@ class LogitAdjustment(Loss):
         return frequency.clamp(min=self.floor).log().clamp(min=math.log(self.floor))
 
 
+def slope_of_cross_entropy(probability: Tensor, target: Tensor) -> Tensor:
+    """The gradient of each sample's cross-entropy with respect to its logits; may overwrite the probabilities."""
+    if target.dim() == 2:
+        return probability.mul(target.sum(1, keepdim=True)).sub_(target)
+    return probability.sub_(as_rows(target, probability))
+
+
 def soft(target: Tensor, logits: Tensor) -> Tensor:
     """Labels as rows of probabilities."""
     return target if target.dim() == 2 else one_hot(target, logits.shape[1]).to(logits.dtype)
+
+
+def as_rows(target: Tensor, logits: Tensor) -> Tensor:
+    """The same as `soft`, in fewer operations."""
+    if target.dim() == 2:
+        return target
+    return torch.eye(logits.shape[1], dtype=logits.dtype, device=logits.device).index_select(0, target)
 
 
 def sharpened(probabilities: Tensor, temperature: float) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from fedwinnow.options import Part, option
@@ -29,6 +29,10 @@ class Optimizer(Part):
     def start(self, weights: Tensor, gradient: Tensor) -> Callable[[], None]:
         """A function that makes one step: it changes the weights by the gradient that is in `gradient` when called."""
 
+    def without_momentum(self) -> tuple[Optimizer, float]:
+        """An optimiser that does the same if each gradient is added to a share of the one before, and that share."""
+        return self, 0.0
+
 
 @dataclass(frozen=True)
 class Sgd(Optimizer):
@@ -37,6 +41,11 @@ class Sgd(Optimizer):
     name: ClassVar[str] = "sgd"
     source: ClassVar[str] = "FedDiv: 0.03, 0.5. FedRN: 0.01, 0.5. FedGR: 0.01, 0.5, decay 5e-4. FedES: 0.01, 0.9, 5e-4"
     momentum: float = option(0.5, "Momentum.", at_least=0, at_most=1)
+
+    def without_momentum(self) -> tuple[Optimizer, float]:
+        if self.weight_decay or type(self) is not Sgd:  # decay belongs into the sum
+            return self, 0.0
+        return replace(self, momentum=0.0), self.momentum
 
     def start(self, weights: Tensor, gradient: Tensor) -> Callable[[], None]:
         speed: Tensor | None = None

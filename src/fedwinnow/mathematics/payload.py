@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from fedwinnow.errors import RunError, UsageError
+from fedwinnow.mathematics.heads import Head, as_head
 
 Payload = dict[str, Tensor]
 Exposure = Literal["model", "client", "sample"]  # what the receiver can learn about: the model, the site, a sample
@@ -87,25 +90,68 @@ class Slot:
 
 
 class FlatModel:
-    """A module, and the vector that its parameters, buffers and gradients live in."""
+    """A module, and the vector that its parameters, buffers and gradients live in.
 
-    def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
+    What is frozen is not in the vector: parameters that need no gradient (`requires_grad` is False), and the buffers of
+    layers without any other. It stays in the module, and neither travels nor changes.
+    """
+
+    def __init__(self, module: nn.Module, device: torch.device | str = "cpu", *, fast_heads: bool = False) -> None:
         self.module = module.to(device)
         self.device = torch.device(device)
-        parameters = list(module.named_parameters())
-        buffers = [(name, value) for name, value in module.named_buffers() if value.is_floating_point()]
-        counters = [(name, value) for name, value in module.named_buffers() if not value.is_floating_point()]
+        still = frozen_layers(module)
+        fixed = {id(value) for layer in still for value in layer.buffers(recurse=False)}
+        named = list(module.named_parameters())
+        parameters = [(name, value) for name, value in named if value.requires_grad]
+        all_buffers = list(module.named_buffers())
+        moving = [(name, value) for name, value in all_buffers if id(value) not in fixed]
+        buffers = [(name, value) for name, value in moving if value.is_floating_point()]
+        counters = [(name, value) for name, value in moving if not value.is_floating_point()]
+        if named and not parameters:
+            raise UsageError(
+                f"all {len(named)} parameters of the model are frozen (requires_grad is False), so there is nothing to "
+                f"train; allowed: at least one that is not."
+            )
         if odd := [name for name, value in [*parameters, *buffers] if value.dtype != torch.float32]:
             raise UsageError(f"the model's '{odd[0]}' is not float32; convert the model with .float().")
         self.slots = layout([*parameters, *buffers])
         self.counter_slots = layout(counters)
-        self.trainable = sum(value.numel() for _, value in parameters)
+        self.convolutional = any(value.dim() == 4 for _, value in [*named, *buffers])
+        self.parameters = [value for _, value in parameters]
+        self.trainable = sum(value.numel() for value in self.parameters)
         self.weights = torch.empty(sum(value.numel() for _, value in [*parameters, *buffers]), device=device)
         self.counters = torch.empty(sum(value.numel() for _, value in counters), dtype=torch.int64, device=device)
         self.gradient = torch.zeros(self.trainable, device=device)
         # Running statistics that stay on a site: if set, `load` uses these instead of those that were sent.
         self.own_statistics: Tensor | None = None
         self._bind(parameters, buffers, counters)
+        self.still = [layer for layer in still if any(True for _ in layer.buffers(recurse=False))]
+        self.frozen = frozen_tensors(named, all_buffers, fixed)
+        # A small model that is trained by hand where the objective allows it; None: by automatic differentiation.
+        self.head: Head | None = as_head(module, self.places()) if fast_heads else None
+
+    def places(self) -> list[tuple[Tensor, Tensor]]:
+        """The values and the gradient of every tensor that is trained, as views of the vectors."""
+        trained = self.slots[: len(self.parameters)]
+        return [(slot.view(self.weights), slot.view(self.gradient)) for slot in trained]
+
+    def train(self) -> None:
+        """Set the module to training; a frozen layer that keeps statistics goes on using them as they are."""
+        self.module.train()
+        for layer in self.still:
+            layer.training = False
+
+    @cached_property
+    def frozen_hash(self) -> str:
+        """The hash of everything that is frozen; empty where nothing is."""
+        if not self.frozen:
+            return ""
+        digest = hashlib.sha256()
+        for name, value in self.frozen.items():
+            plain = value.detach().cpu().contiguous()
+            digest.update(f"{name} {plain.dtype} {tuple(plain.shape)} ".encode())
+            digest.update(plain.flatten().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     def __call__(self, x: Tensor) -> Tensor:
         """The logits of a batch: the module's forward pass."""
@@ -151,6 +197,33 @@ class FlatModel:
         if len(self.counters):
             found |= {slot.name: slot.view(payload["counters"]) for slot in self.counter_slots}
         return found
+
+
+def frozen_layers(module: nn.Module) -> list[nn.Module]:
+    """The layers of which no parameter is trained.
+
+    A layer without parameters, such as batch normalisation without scale and shift, counts as the smallest part around
+    it that has some.
+    """
+    if all(parameter.requires_grad for parameter in module.parameters()):
+        return []
+    return [layer for name, layer in module.named_modules() if is_frozen(module, name)]
+
+
+def is_frozen(module: nn.Module, name: str) -> bool:
+    """Whether a layer of the module is frozen."""
+    while not (parameters := list(module.get_submodule(name).parameters())) and name:
+        name = name.rpartition(".")[0]
+    return not any(parameter.requires_grad for parameter in parameters)
+
+
+def frozen_tensors(parameters: list[Any], buffers: list[Any], fixed: set[int]) -> Payload:
+    """The tensors of a module that are not trained and do not travel, by name; convolutions in their fastest layout."""
+    for _, value in parameters:
+        if not value.requires_grad and value.dim() == 4:
+            value.data = value.data.contiguous(memory_format=torch.channels_last)
+    found = {name: value.data for name, value in parameters if not value.requires_grad}
+    return found | {name: value for name, value in buffers if id(value) in fixed}
 
 
 def layout(tensors: list[tuple[str, Any]]) -> list[Slot]:

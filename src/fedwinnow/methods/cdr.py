@@ -55,7 +55,11 @@ class Cdr(Method):
         steps = scaled_steps(
             lambda model: critical_factor(model, model.gradient, share, chosen), gradient=self.frozen == "gradient"
         )
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), wrap_step=steps)
+        client.fit(
+            lambda rows, x, y: self.objective(client, rows, x, y, got),
+            wrap_step=steps,
+            by_hand=self.by_hand(client, got),
+        )
         return self.reply(client)
 
     def rate(self, client: Client) -> float:

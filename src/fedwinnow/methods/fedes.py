@@ -244,7 +244,11 @@ class FederatedEarlyStopping(Method):
         client.state |= {key: got[key] for key in ("quality", "mask") if key in got}
         client.model.load(got)
         steps = self.selective_steps(client, got)
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), wrap_step=steps)
+        client.fit(
+            lambda rows, x, y: self.objective(client, rows, x, y, got),
+            wrap_step=steps,
+            by_hand=self.by_hand(client, got),
+        )
         return self.reply(client)
 
     def selective_steps(self, client: Client, got: Payload) -> StepWrapper:
@@ -346,7 +350,11 @@ class FedES(FederatedEarlyStopping):
     def train_one_epoch(self, client: Client, got: Payload) -> Payload:
         """The shortest stage 1: criticality of one local epoch."""
         client.model.load(got)
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), epochs=1)
+        client.fit(
+            lambda rows, x, y: self.objective(client, rows, x, y, got),
+            epochs=1,
+            by_hand=self.by_hand(client, got),
+        )
         return self.reply(client)
 
     def measure(self, server: Server, replies: Replies, done: int) -> None:
@@ -449,7 +457,12 @@ class FedES(FederatedEarlyStopping):
         """The gradient over all samples at the global model, without a mask, so that frozen parameters can return."""
         total = torch.zeros_like(client.model.gradient)
         adding = summing_into(total)
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), epochs=1, wrap_step=adding)
+        client.fit(
+            lambda rows, x, y: self.objective(client, rows, x, y, got),
+            epochs=1,
+            wrap_step=adding,
+            by_hand=self.by_hand(client, got),
+        )
         client.model.load(got)  # running statistics have changed
         return total
 

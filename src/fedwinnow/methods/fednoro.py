@@ -129,7 +129,10 @@ class PaperFedNoRo(Method):
         client.model.load(got)
         share = float(got["share"]) if int(got["role"]) == NOISY else 0.0
         if share == 0:
-            client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got))
+            client.fit(
+                lambda rows, x, y: self.objective(client, rows, x, y, got),
+                by_hand=self.by_hand(client, got),
+            )
             return self.reply(client)
         teacher = second_model(client, client.model.weights)
         teacher.module.eval()

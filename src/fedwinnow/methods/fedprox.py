@@ -9,15 +9,16 @@ Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from torch import Tensor
 
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Method
+from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.payload import Payload
-from fedwinnow.mathematics.proximal import distance_to
+from fedwinnow.mathematics.proximal import distance_to, pull_back
 from fedwinnow.options import option
 
 
@@ -36,3 +37,8 @@ class FedProx(Method):
         loss = super().objective(client, rows, x, y, got)
         # eq. (2): h(w) = F(w) + mu/2 ||w - w_global||^2
         return loss + self.mu / 2 * distance_to(got["weights"], client.model, squared=self.prox == "squared")
+
+    def by_hand(self, client: Client, got: Payload) -> LossOfLogits | None:
+        loss = super().by_hand(client, got)
+        pull = pull_back(got["weights"], self.mu / 2, squared=self.prox == "squared")
+        return None if loss is None else replace(loss, pull=pull)

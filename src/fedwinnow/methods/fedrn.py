@@ -146,7 +146,11 @@ class FedRn(Method):
         client.note(selected=clean)
         client.model.load(got)
         rows = clean.nonzero().flatten().cpu()
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), rows=rows)
+        client.fit(
+            lambda rows, x, y: self.objective(client, rows, x, y, got),
+            rows=rows,
+            by_hand=self.by_hand(client, got),
+        )
         return self.report(client, got)
 
     def report(self, client: Client, got: Payload) -> Payload:
@@ -229,6 +233,8 @@ def tune_head(client: Client, model: FlatModel, rows: Tensor, *, views: bool = F
     features, labels = torch.cat([found for _, _, found in passed]), client.given[rows.to(client.given.device)]
     head = passed[0][1]
     parameters = [parameter for parameter in (head.weight, head.bias) if parameter is not None]
+    if not all(parameter.requires_grad for parameter in parameters):
+        return  # a frozen head stays as it is
     vector = torch.cat([parameter.detach().flatten() for parameter in parameters])
     gradient = torch.zeros_like(vector)
     step = client.clipped(client.optimizer.start(vector, gradient), gradient)

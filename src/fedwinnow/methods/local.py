@@ -34,7 +34,7 @@ class Local(Method):
 
     def train(self, client: Client, got: Payload) -> Payload:
         """Go on with the site's own model, which is loaded already."""
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got))
+        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), by_hand=self.by_hand(client, got))
         if not is_finite(client.model.weights):  # nobody receives the model, so nobody else would notice
             raise RunError("its model has values that are not finite; training has diverged. Lower the learning rate")
         return {"samples": torch.tensor(len(client))}

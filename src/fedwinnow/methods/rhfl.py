@@ -119,7 +119,11 @@ class Rhfl(Method):
     def prepare(self, client: Client, got: Payload) -> Payload:
         """Before the first round: train on the own samples."""
         epochs = client.rounds if self.pre_train is None else self.pre_train
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got), epochs=epochs)
+        client.fit(
+            lambda rows, x, y: self.objective(client, rows, x, y, got),
+            epochs=epochs,
+            by_hand=self.by_hand(client, got),
+        )
         return {"samples": torch.tensor(len(client))}
 
     def answer(self, client: Client, got: Payload) -> Payload:
@@ -150,7 +154,10 @@ class Rhfl(Method):
 
     def train(self, client: Client, got: Payload) -> Payload:
         """Eq. (8): train on the own samples with the robust loss."""
-        client.fit(lambda rows, x, y: self.objective(client, rows, x, y, got))
+        client.fit(
+            lambda rows, x, y: self.objective(client, rows, x, y, got),
+            by_hand=self.by_hand(client, got),
+        )
         return {"samples": torch.tensor(len(client))}
 
 

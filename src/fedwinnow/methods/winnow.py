@@ -30,6 +30,7 @@ from fedwinnow.errors import UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.losses import sharpened
 from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.options import option
@@ -256,7 +257,8 @@ class Winnow(Method):
             x, target = self.mix(client, x, y)
             return self.criterion.mean(client.model.module(x) + shift, target, client.class_counts)
 
-        client.fit(objective, rows=rows, labels=labels.to(client.given.device))
+        by_hand = LossOfLogits(self.criterion, client.class_counts, lambda x, y: self.mix(client, x, y), shift)
+        client.fit(objective, rows=rows, labels=labels.to(client.given.device), by_hand=by_hand)
         reply = self.reply(client)
         return reply if self.weigh == "all" else reply | {"samples": torch.tensor(len(rows))}
 

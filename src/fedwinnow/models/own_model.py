@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -95,6 +95,9 @@ def tried(module: nn.Module, name: str, shape: Shape, path: Path | None = None) 
     try:
         with undisturbed(module.cpu()):
             scores: Any = module(x)
+            if not isinstance(scores, torch.Tensor) and logits_in(scores) is not None:
+                module.register_forward_hook(logits_only)
+                scores = logits_in(scores)
     except Exception as problem:
         if (shortage := memory_shortage(problem)) is not None:
             raise shortage from None
@@ -106,9 +109,19 @@ def tried(module: nn.Module, name: str, shape: Shape, path: Path | None = None) 
         got = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
         raise UsageError(
             f"model '{name}' gives {got} for a batch of the shape {tuple(x.shape)}; allowed: {wanted}, "
-            "a score for each class."
+            "a score for each class, or an object or dictionary that has this as `logits`."
         )
     return module
+
+
+def logits_in(output: Any) -> Any:
+    """The logits in an output that has them by name, as the models of Hugging Face have; None if it has none."""
+    return output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+
+
+def logits_only(module: nn.Module, given: tuple[Any, ...], output: Any) -> Any:
+    """A hook that replaces the output of a module by its logits; the names of the weights stay as they are."""
+    return logits_in(output)
 
 
 def source_of(builder: Builder) -> Path | None:

@@ -21,3 +21,11 @@ def dropping(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(
         nn.Flatten(), nn.Linear(height * width * channels, 24), nn.ReLU(), nn.Dropout(0.5), nn.Linear(24, classes)
     )
+
+
+def half_frozen(sample_shape: tuple[int, ...], classes: int) -> nn.Module:
+    module = normalised(sample_shape, classes)
+    assert isinstance(module, nn.Sequential)
+    module[0].requires_grad_(False)
+    module[1].requires_grad_(False)
+    return module

@@ -89,7 +89,8 @@ class FromColumns(nn.Module):
         gone = values.isnan()
         # Halved first, as in the training, where the difference of two large numbers could overflow.
         scores = torch.where(gone, 0.0, (values / 2 - self.centre / 2) / self.spread * 2).float()
-        flags = torch.where(self.missing, gone, values == self.centre).float()
+        # Floats before `where`: ONNX Runtime cannot choose between truth values.
+        flags = torch.where(self.missing, gone.float(), (values == self.centre).float())
         return torch.where(self.numeric, scores, flags)
 
 

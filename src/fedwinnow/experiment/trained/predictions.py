@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedwinnow.data.dataset import Features
 from fedwinnow.data.load import load_new
@@ -40,47 +42,71 @@ class Predictions:
         found = np.bincount(self.probabilities.argmax(1), minlength=len(self.class_names))
         return dict(zip(self.class_names, found.tolist(), strict=True))
 
-    def write(self, path: Path) -> None:
-        """A CSV file: id, class, its probability, and one column per class."""
+    def write(self, path: Path, columns: Mapping[str, Sequence[str]] | None = None) -> None:
+        """A CSV file: id, what `columns` add, class, its probability, and one column per class."""
+        added = columns or {}
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["id", "class", "probability", *(f"p_{name}" for name in self.class_names)])
+        writer.writerow(["id", *added, "class", "probability", *(f"p_{name}" for name in self.class_names)])
         best = self.probabilities.max(1)
-        for name, likeliest, chance, row in zip(
-            self.ids.tolist(), self.classes.tolist(), best.tolist(), self.probabilities.tolist(), strict=True
+        for name, likeliest, chance, row, *more in zip(
+            self.ids.tolist(),
+            self.classes.tolist(),
+            best.tolist(),
+            self.probabilities.tolist(),
+            *added.values(),
+            strict=True,
         ):
-            writer.writerow([name, likeliest, f"{chance:.6f}", *(f"{value:.6f}" for value in row)])
+            writer.writerow([name, *more, likeliest, f"{chance:.6f}", *(f"{value:.6f}" for value in row)])
         try:
             write_text(path, text.getvalue())
         except OSError as problem:
             raise DataError(f"--out {path}: cannot be written: {problem.strerror or problem}.") from None
 
 
-def predict(model: TrainedModel, samples: NewSamples) -> Predictions:
+def predict(model: TrainedModel, samples: NewSamples, temperature: float = 1.0) -> Predictions:
     """What the model says of these samples."""
-    return Predictions(samples.ids, model.class_names, probabilities_of(model, samples.features))
+    return Predictions(samples.ids, model.class_names, probabilities_of(model, samples.features, temperature))
 
 
-def probabilities_of(model: TrainedModel, features: Features) -> Floats:
+def probabilities_of(model: TrainedModel, features: Features, temperature: float = 1.0) -> Floats:
     """The probabilities; a model that gives something else than finite numbers is refused."""
-    found = model.probabilities(features)
-    if not np.isfinite(found).all():
-        row = int(np.flatnonzero(~np.isfinite(found).all(1))[0])
+    return finite(model, model.probabilities(features, temperature))
+
+
+def finite(model: TrainedModel, answers: Floats) -> Floats:
+    """The answers, if all of them are finite numbers."""
+    if not np.isfinite(answers).all():
+        row = int(np.flatnonzero(~np.isfinite(answers).all(1))[0])
         raise DataError(f"{model.folder}: the model's answer to sample {row + 1} is not finite; its training diverged.")
-    return found
+    return answers
 
 
-def asked_of(model: TrainedModel, x: Any) -> Floats:
+def asked_of(model: TrainedModel, x: Any, temperature: float = 1.0) -> Floats:
     """The probabilities for what a program has: a path or spec of data, a data frame, texts, an array, a tensor."""
-    if isinstance(x, str | Path):
-        return probabilities_of(model, load_new(x, model.form).features)
     if model.form.kind == "images" and is_float_image(x):
-        with torch.inference_mode():
-            found: Floats = model.module(torch.as_tensor(x)).double().softmax(1).cpu().numpy()
+        found: Floats = (answers_to_floats(model, x) / temperature).softmax(1).numpy()
         return found
-    return probabilities_of(model, of_values(x, model.form))
+    features = load_new(x, model.form).features if isinstance(x, str | Path) else of_values(x, model.form)
+    return probabilities_of(model, features, temperature)
+
+
+def logits_for(model: TrainedModel, x: Any) -> Floats:
+    """The scores for what a program has, except a path."""
+    if model.form.kind == "images" and is_float_image(x):
+        return finite(model, answers_to_floats(model, x).numpy())
+    return finite(model, model.logits(of_values(x, model.form)).double().numpy())
+
+
+def answers_to_floats(model: TrainedModel, x: Any) -> Tensor:
+    """The scores for images of floats, which have no stored form."""
+    with torch.inference_mode():
+        found: Tensor = model.module(torch.as_tensor(x)).double().cpu()
+    return found
 
 
 def is_float_image(x: Any) -> bool:
     """Whether images are floats from 0 to 1, as torch has them, and not bytes."""
+    if isinstance(x, str | Path):
+        return False
     return getattr(x, "is_floating_point", lambda: np.asarray(x).dtype.kind == "f")() is True

@@ -33,6 +33,7 @@ def starting_weights(
     check_encoder(trained, encoding)
     payload = model.payload()
     there, here = trained.models[0].named(trained.models[0].payload()), model.named(payload)
+    there |= trained.models[0].frozen
     new = head_of(model, shape) if trained.form.class_names != form.class_names else set()
     for name in here.keys() - new:
         if name not in there or there[name].shape != here[name].shape:
@@ -41,6 +42,12 @@ def starting_weights(
                 f"--start {folder}: its model does not fit: {name} is {found} there and {tuple(here[name].shape)} "
                 f"here. A sample was {trained.form.described()}; now it is {form.described()}. Choose the same model "
                 "(--model) and the same form of samples."
+            )
+    for name in model.frozen.keys() - new:
+        if name not in there or not torch.equal(there[name].cpu(), model.frozen[name].cpu()):
+            raise DataError(
+                f"--start {folder}: {name} is frozen in this model and has another value in that run. Only what is "
+                "trained is taken over; let the function that builds the model read frozen values from a file."
             )
     with torch.no_grad():
         for name in here.keys() - new:

@@ -24,7 +24,7 @@ from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.trained.answering_module import AnsweringModule
 from fedwinnow.federation.client import pieces, score, scoring_batch
-from fedwinnow.federation.host import OWN, Setup, new_model
+from fedwinnow.federation.host import OWN, Setup, frozen_in, new_model
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, find_method
 from fedwinnow.federation.rounds import answering_models
@@ -48,6 +48,7 @@ class TrainedModel:
     site: str | None  # whose model it is; None: of all sites
     encoding: Encoding | None = None  # the frozen encoder that the samples go through first
     by_batch: bool = False  # whether an answer depends on the samples beside it (batch_norm=batch_statistics)
+    spec: Any = None  # what the models were built from
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -68,9 +69,9 @@ class TrainedModel:
         stored = (torch.from_numpy(array) for array in features.stream(rows.numpy() for rows in batches))
         return score(model, stored, step, self.form.classes).cpu()
 
-    def probabilities(self, features: Features) -> Floats:
-        """The probability of each class for each sample."""
-        found: Floats = self.logits(features).double().softmax(1).numpy()
+    def probabilities(self, features: Features, temperature: float = 1.0) -> Floats:
+        """The probability of each class for each sample; the scores are divided by the temperature first."""
+        found: Floats = (self.logits(features).double() / temperature).softmax(1).numpy()
         return found
 
     @cached_property
@@ -122,7 +123,7 @@ def load_model(folder: Path, *, site: str | None = None, device: str | None = No
         one.load(payload)
         loaded.append(one)
     by_batch = experiment.batch_norm == "batch_statistics"
-    return TrainedModel(folder, form, method, tuple(loaded), site, encoding, by_batch)
+    return TrainedModel(folder, form, method, tuple(loaded), site, encoding, by_batch, build.model)
 
 
 def refuse_unfinished(run: RunFolder) -> None:
@@ -202,6 +203,9 @@ def restored(run: RunFolder, shape: Shape, setup: Setup) -> tuple[Server, Memory
     if stored is None:
         raise DataError(f"{run.path}: it has no state.safetensors, in which the model is. Restore the file.")
     weights, state, facts = stored
+    if scratch.frozen or "frozen" in facts:
+        kinds = (dataclasses.replace(setup, device="cpu", model=model) for model in (setup.model, *setup.other_models))
+        run.refuse_other_frozen(facts, frozen_in([new_model(shape, kind) for kind in kinds]))
     memory = Memory(run.memory, {int(client): name for client, name in facts["memory"].items()})
     vault = Memory(run.vault, {int(client): name for client, name in facts["vault"].items()})
     settings = setup.settings

@@ -1,0 +1,96 @@
+"""preprocessing.json: what the exported model takes and gives, for programs that have no fedwinnow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedwinnow.data.column import Column
+from fedwinnow.data.input_form import InputForm
+from fedwinnow.data.tokens import PADDING, WORD
+
+FILE = "preprocessing.json"
+TASKS = {"images": "image-classification", "rows": "tabular-classification", "tokens": "text-classification"}
+
+
+def described_input(form: InputForm) -> dict[str, Any]:
+    """The input, how a sample becomes it, and the output."""
+    output = {
+        "name": "logits",
+        "type": "float32",
+        "shape": ["n", form.classes],
+        "meaning": "one score per class; softmax over a row gives the probabilities",
+        "classes": list(form.class_names),
+    }
+    return {"version": 1, "input": tensor_of(form), **steps_of(form), "output": output}
+
+
+def tensor_of(form: InputForm) -> dict[str, Any]:
+    """The one tensor that a model of this form takes."""
+    if form.columns:
+        meaning = (
+            "the columns in their order: a number as it is, a category as its position, -1 for a category that is not "
+            "in the list, NaN for a missing value; standardising and one column per category are inside the model"
+        )
+        return {"name": "x", "type": "float64", "shape": ["n", len(form.columns)], "meaning": meaning}
+    kinds = {
+        "images": ("uint8", "pixels from 0 to 255 as (height, width, channels); normalising is inside the model"),
+        "rows": ("float32", "numbers, used as they are"),
+        "tokens": ("int64", "token ids; a short text is filled up with the padding id"),
+    }
+    kind, meaning = kinds[form.kind]
+    return {"name": "x", "type": kind, "shape": ["n", *form.sample_shape], "meaning": meaning}
+
+
+def steps_of(form: InputForm) -> dict[str, Any]:
+    """How a sample becomes the tensor."""
+    if form.columns:
+        return {"columns": [described_column(place, column) for place, column in enumerate(form.columns)]}
+    if form.kind == "images":
+        return {"image": described_image(form)}
+    if form.kind == "tokens":
+        return {"text": described_text(form)}
+    return {}
+
+
+def described_column(place: int, column: Column) -> dict[str, Any]:
+    """One column of a table; the categories by name with their position."""
+    found: dict[str, Any] = {"position": place, "name": column.name, "kind": column.kind}
+    if column.kind == "numeric":
+        found |= {"mean": column.mean, "std": column.std, "formula": "(value - mean) / std; 0 if missing"}
+    else:
+        found |= {"categories": {name: code for code, name in enumerate(column.categories)}}
+    return found | {"missing_has_own_input": column.missing}
+
+
+def described_image(form: InputForm) -> dict[str, Any]:
+    """Size, channels and normalisation."""
+    height, width, channels = form.sample_shape
+    return {
+        "height": height,
+        "width": width,
+        "channels": channels,
+        "colours": {1: "grey", 3: "RGB"}.get(channels, "as in the training data"),
+        "resize": "bilinear, where a file has another size",
+        "mean": list(form.mean),
+        "std": list(form.std),
+        "formula": "(pixel / 255 - mean) / std per channel" if form.mean else "pixel / 255",
+    }
+
+
+def described_text(form: InputForm) -> dict[str, Any]:
+    """The tokenizer, or that there is none."""
+    found: dict[str, Any] = {"length": form.sample_shape[0], "vocabulary": form.vocabulary, "padding": PADDING}
+    if not form.hashed_words:
+        return found | {
+            "tokenizer": None,
+            "note": "the training data had token ids; use the tokenizer it was made with",
+        }
+    return found | {
+        "tokenizer": {
+            "lower_case": True,
+            "word": WORD.pattern,
+            "id": f"1 + crc32(word in UTF-8) % {form.vocabulary - 1}",
+            "longer_text": f"the first {form.sample_shape[0]} words",
+            "text_without_a_word": "the empty word, once",
+        }
+    }
