@@ -15,6 +15,7 @@ from fedwinnow.errors import DataError, StaleError, UsageError
 from fedwinnow.experiment.encoding import saved_encoding
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.settings import Experiment
+from fedwinnow.experiment.trained.exporting.export_folder import export_model
 from fedwinnow.models.model import Shape
 from fedwinnow.scene.scene import Scene
 from fedwinnow.testing import comparable
@@ -115,6 +116,10 @@ def test_the_trained_head_answers_for_new_samples(settings, own, tmp_path):
     assert (scores.argmax(axis=1) == test.labels).mean() == result.summary["last"]["accuracy"]
     with pytest.raises(UsageError, match="which is not part of a torch module"):
         _ = result.model
+    for format in ("torch", "safetensors"):
+        with pytest.raises(UsageError, match="is not exported; allowed: fedwinnow predict"):
+            export_model(tmp_path / "run", tmp_path / "exported", format)
+    assert not (tmp_path / "exported").exists()
     head = fedwinnow.run(**{**settings, "rounds": 0}, start=tmp_path / "run", out=tmp_path / "further")
     assert head.summary["last"]["accuracy"] == result.summary["last"]["accuracy"]
     with pytest.raises(DataError, match=r"trained with the encoder .*mine.py:build .*; here it is none"):

@@ -46,9 +46,9 @@ class TrainedModel:
     method: Method
     models: tuple[FlatModel, ...]
     site: str | None  # whose model it is; None: of all sites
-    encoding: Encoding | None = None  # the frozen encoder that the samples go through first
     by_batch: bool = False  # whether an answer depends on the samples beside it (batch_norm=batch_statistics)
     spec: Any = None  # what the models were built from
+    encoding: Encoding | None = None  # the frozen encoder that the samples go through first
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -74,15 +74,19 @@ class TrainedModel:
         found: Floats = (self.logits(features).double() / temperature).softmax(1).numpy()
         return found
 
-    @cached_property
-    def module(self) -> AnsweringModule:
-        """The same as one torch module that takes what a user has."""
+    def refuse_encoder(self) -> None:
+        """Refuse a model whose samples go through an encoder first, where one module must do everything."""
         if self.encoding is not None:
             raise UsageError(
                 f"{self.folder}: this run has the encoder {self.encoding.data_encoder.encoder}, which is not part of a "
-                f"torch module; allowed: fedwinnow predict, or predict in Python, with samples as they are stored "
-                f"(images of bytes)."
+                f"torch module and is not exported; allowed: fedwinnow predict, or predict in Python, with samples as "
+                f"they are stored (images of bytes)."
             )
+
+    @cached_property
+    def module(self) -> AnsweringModule:
+        """The same as one torch module that takes what a user has."""
+        self.refuse_encoder()
         modules: list[nn.Module] = [model.module for model in self.models]
         return AnsweringModule(self.form, modules, self.method)
 
@@ -123,7 +127,7 @@ def load_model(folder: Path, *, site: str | None = None, device: str | None = No
         one.load(payload)
         loaded.append(one)
     by_batch = experiment.batch_norm == "batch_statistics"
-    return TrainedModel(folder, form, method, tuple(loaded), site, encoding, by_batch, build.model)
+    return TrainedModel(folder, form, method, tuple(loaded), site, by_batch, build.model, encoding)
 
 
 def refuse_unfinished(run: RunFolder) -> None:

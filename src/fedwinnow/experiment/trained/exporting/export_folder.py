@@ -63,6 +63,7 @@ def export_model(run: Path, out: Path, format: Format, *, site: str | None = Non
     folder = RunFolder.existing(run)
     refuse_other_things(out)
     trained = load_model(run, site=site, device="cpu", model=model)
+    trained.refuse_encoder()
     if format == "safetensors":
         refuse_unknown_join(trained)
     probe = make_probe(trained)
