@@ -86,13 +86,11 @@ def memory(rows: int, visits: int) -> list[str]:
         f"Features of {rows:,} x {WIDTH:,} numbers in a mapped file of half precision, {visits} visits of {VISIT} "
         "random samples each, cast to single precision and scaled:",
         "",
-        "| what | |",
-        "|---|---:|",
-        f"| file | {size:,.0f} MB |",
-        f"| memory before the first visit | {before:,.0f} MB |",
-        f"| memory that the process took itself by its visits | {own:,.0f} MB |",
-        f"| pages of the file in memory, which the system takes back when it needs room | {mapping:,.0f} MB |",
-        f"| one visit | {milliseconds:.2f} ms |",
+        f"- file: {size:,.0f} MB",
+        f"- memory before the first visit: {before:,.0f} MB",
+        f"- memory that the process took itself by its visits: {own:,.0f} MB",
+        f"- pages of the file in memory, which the system takes back when it needs room: {mapping:,.0f} MB",
+        f"- one visit: {milliseconds:.2f} ms",
     ]
 
 
