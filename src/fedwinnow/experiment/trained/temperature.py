@@ -100,6 +100,8 @@ def kept_temperature(model: TrainedModel) -> float:
     """The temperature that was kept for this model."""
     path = model.folder / FILE
     models = stored(path)
+    if not (model.folder / "config.toml").exists():
+        raise UsageError(f"{model.folder} is an export, which has no temperature; allowed: --calibrated with a run.")
     advice = f"Fit one: fedwinnow evaluate {model.folder} --data LABELLED --keep-temperature."
     if not models:
         raise UsageError(f"{model.folder} has no kept temperature, which calibrated probabilities need. {advice}")
