@@ -463,3 +463,12 @@ def test_a_run_that_starts_anew_forgets_its_temperature(tmp_path: Path) -> None:
     assert (tmp_path / "calibration.json").exists()
     fedwinnow.run(out=tmp_path, redo=True, **settings)
     assert not (tmp_path / "calibration.json").exists()
+
+
+def test_a_hundred_samples_are_calibrated_on_fifty(tmp_path: Path) -> None:
+    logits, labels = unsure_model(100)
+    found = evaluated(logits, labels)
+    temperature = found.scores["temperature"]
+    assert (temperature["fitted_on"], temperature["scored_on"]) == (50, 50)
+    assert temperature["before"]["calibration_error"] is not None
+    assert "Not known" not in page_of(found, tmp_path / "page").text

@@ -237,11 +237,11 @@ def one_against_rest(logits: Floats, labels: Labels) -> Figure:
     return mean_of(auroc(chances[:, one], labels == one) for one in np.unique(labels).tolist())
 
 
-def probability_scores(logits: Floats, labels: Labels) -> dict[str, Any]:
-    """What the probabilities are worth; too few samples have no calibration error."""
+def probability_scores(logits: Floats, labels: Labels, least: int = LEAST_SAMPLES) -> dict[str, Any]:
+    """What the probabilities are worth; with fewer samples than the least there is no calibration error."""
     chances = softmax(logits)
     sure, right = chances.max(1), chances.argmax(1) == labels
-    enough = len(labels) >= LEAST_SAMPLES
+    enough = len(labels) >= least
     return {
         "log_loss": mean_loss(logits, labels),
         "calibration_error": calibration_error(sure, right) if enough else None,
@@ -263,8 +263,8 @@ def temperature_scores(logits: Floats, labels: Labels, seed: int) -> dict[str, A
     value, reason = fit_temperature(logits[fitted], labels[fitted])
     if value is None:
         return {**nothing, "reason": reason}
-    before = probability_scores(logits[scored], labels[scored])
-    after = probability_scores(logits[scored] / value, labels[scored])
+    before = probability_scores(logits[scored], labels[scored], least=0)
+    after = probability_scores(logits[scored] / value, labels[scored], least=0)
     return {
         "value": value,
         "reason": "",
