@@ -162,8 +162,8 @@ def test_other_weights_make_a_run_stale(settings, own, tmp_path):
 @pytest.mark.parametrize(
     ("method", "more", "words"),
     [
-        ("fedlsr", {}, "method 'fedlsr' compares random views of an image"),
-        ("fedgr", {}, "method 'fedgr' compares random views"),
+        ("fedlsr", {}, "method 'fedlsr', which compares random views of an image"),
+        ("fedgr", {}, "method 'fedgr', which compares random views of an image, .*views=4"),
         ("fedavg", {"views": "flip"}, "--views flip was given with --encoder"),
     ],
 )

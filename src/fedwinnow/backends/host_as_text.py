@@ -17,6 +17,7 @@ from fedwinnow.backends.shared_memory import OpenedArrays, SharedArrays
 from fedwinnow.data.dataset import Features, Resident
 from fedwinnow.data.images import ImageFrame, LazyImages
 from fedwinnow.encoders.encoded import Encoded
+from fedwinnow.encoders.encoded_views import Viewed
 from fedwinnow.encoders.head_input import Scaling
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.host import Host, Setup, Sites
@@ -72,6 +73,9 @@ def describe_features(features: Features, arrays: SharedArrays) -> dict[str, Any
             "scale": features.scaling.scale,
             "scaling": [arrays.describe(features.scaling.mean), arrays.describe(features.scaling.factor)],
         }
+    if isinstance(features, Viewed):
+        views = {kind: describe_features(encoded, arrays) for kind, encoded in features.views.items()}
+        return {"plain": describe_features(features.plain, arrays), "views": views, "count": features.count}
     raise UsageError(
         f"--backend processes cannot share samples kept in a {type(features).__name__}; allowed: arrays and image "
         f"files. Use --backend serial."
@@ -146,10 +150,18 @@ def build_features(described: dict[str, Any], arrays: OpenedArrays) -> Features:
     """Samples in memory, or the files they are decoded from."""
     if "array" in described:
         return Resident(arrays.open(described["array"]))
+    if "views" in described:
+        views = {kind: build_encoded(encoded, arrays) for kind, encoded in described["views"].items()}
+        return Viewed(build_features(described["plain"], arrays), views, described["count"])
     if "segments" in described:
-        scaling = Scaling(described["scale"], *map(arrays.open, described["scaling"]))
-        return Encoded(tuple(map(arrays.open, described["segments"])), arrays.open(described["index"]), scaling)
+        return build_encoded(described, arrays)
     return LazyImages(arrays.texts(described["files"]), ImageFrame(**described["frame"]))
+
+
+def build_encoded(described: dict[str, Any], arrays: OpenedArrays) -> Encoded:
+    """Rows of an encoder."""
+    scaling = Scaling(described["scale"], *map(arrays.open, described["scaling"]))
+    return Encoded(tuple(map(arrays.open, described["segments"])), arrays.open(described["index"]), scaling)
 
 
 def build_model(described: dict[str, Any]) -> ModelSpec:

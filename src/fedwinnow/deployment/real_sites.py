@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedwinnow.data.dataset import Dataset, Rows
 from fedwinnow.errors import RunError, UsageError
-from fedwinnow.experiment.encoding import Encoding
+from fedwinnow.experiment.encoding import Encoding, views_asked
 from fedwinnow.experiment.prepare import Stage, models_of, scored_parts
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.trusted_and_public import set_aside
@@ -61,12 +61,14 @@ def real_stage(
     refuse_unsuitable(method, experiment)
     names = tuple(sorted(samples))
     scene = scene_of(own, names, np.array([samples[name] for name in names]))
-    own = own if encoding is None else encoding.encoded(own)
+    images, own = own, own if encoding is None else encoding.encoded(own)
     shape = Shape.of(own)
     total = len(scene.given)
     features = RemoteSamples(tuple(own.train.features.shape), own.train.features.dtype, total)
     sites = Sites(features, scene.holdings, scene.given, shape, own.mean, own.std)
-    aside = set_aside(method, own, experiment, encoding)
+    if encoding is not None:  # the samples of the coordinator have views only where it trains on them
+        encoding = dataclasses.replace(encoding, kinds=views_asked(method, experiment.views))
+    aside = set_aside(method, own, experiment, encoding, images)
     parts, labels = scored_parts(aside, scene, own, np.zeros(total, bool))
     resolved = dataclasses.replace(experiment, method=method, model=models_of(experiment, method, shape))
     if encoding is not None:

@@ -20,6 +20,7 @@ from fedwinnow.deployment.foreign_text import for_others, one_line
 from fedwinnow.device import choose_device
 from fedwinnow.encoders.make_encoder import DataEncoder
 from fedwinnow.errors import DataError, UsageError
+from fedwinnow.experiment.encoding import views_asked
 from fedwinnow.experiment.prepare import Stage, prepare, setup_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Answer, Host, Sites
@@ -126,6 +127,7 @@ class OwnData:
         """A host with the samples of this site only."""
         task, (client,) = run["task"], self.clients(run, number)
         experiment = with_floor(experiment_of(run), self.least_count)
+        method = find_method(experiment.method)
         given, encoder = self.labels(task), self.agree_on_encoder(run)
         offsets = np.zeros(int(run["clients"]) + 1, np.int64)
         offsets[client + 1 :] = len(given)
@@ -134,12 +136,14 @@ class OwnData:
             features: Features = self.dataset.train.features
             shape, mean, std = Shape.from_table(task["shape"]), tuple(task["mean"]), tuple(task["std"])
         else:
-            features = encoder.features(self.dataset.train).scaled(agreed_scaling(run, encoder))
+            scaling, images = agreed_scaling(run, encoder), self.dataset.train.features
+            rows = encoder.features(self.dataset.train).scaled(scaling)
+            features = encoder.with_views(rows, images, scaling, views_asked(method, experiment.views))
             shape, mean, std = encoder.head_shape, (), ()
         sites = Sites(features, holdings, given, shape, mean, std)
         device = choose_device(self.device, mixed_precision=experiment.mixed_precision)
         setup = setup_of(experiment, str(device))
-        return Host(sites, sites, {}, find_method(experiment.method), setup, memory)
+        return Host(sites, sites, {}, method, setup, memory)
 
     def agree_on_encoder(self, run: dict[str, Any]) -> DataEncoder | None:
         """The encoder of a run, with the weights of the coordinator; None if the run has none."""

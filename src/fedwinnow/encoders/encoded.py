@@ -43,10 +43,14 @@ class Encoded:
 
     def raw(self, rows: Rows) -> Matrix:
         """The numbers of the encoder itself."""
+        return self.half(rows).astype(np.float32)
+
+    def half(self, rows: Rows) -> Half:
+        """The numbers of the encoder itself, as they are kept."""
         places = self.index[rows]
         if len(self.segments) == 1:
-            return self.segments[0][places].astype(np.float32)
-        found = np.empty((len(places), *self.shape), np.float32)
+            return np.asarray(self.segments[0][places])
+        found = np.empty((len(places), *self.shape), np.float16)
         segment = np.searchsorted(self.starts, places, side="right") - 1
         for number in np.unique(segment).tolist():
             mine = segment == number
@@ -62,6 +66,10 @@ class Encoded:
 
     def subset(self, rows: Rows) -> Resident:
         return Resident(self.take(rows))
+
+    def copied(self, rows: Rows) -> Encoded:
+        """These rows in memory, still in half precision, without the others."""
+        return Encoded((self.half(rows),), np.arange(len(rows)), self.scaling)
 
     def scaled(self, scaling: Scaling) -> Encoded:
         """The same rows with another scaling."""

@@ -25,6 +25,8 @@ Scale = Literal["std_l2", "std", "l2", "idf_l2", "none"]
 
 LARGEST_SMALL_IMAGE = 64  # pixels; images up to this size are scaled to SMALL, others to LARGE
 SMALL, LARGE = 96, 224
+UNCHANGING = ("scale", "views")  # options that change no feature of a sample
+MOST_VIEWS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +58,8 @@ class Encoder(Part):
 
     def settings(self) -> dict[str, Any]:
         """The options that change a feature, without those that name files, whose contents are hashed instead."""
-        return {key: value for key, value in self.values().items() if key != "scale" and not isinstance(value, Path)}
+        given = self.values().items()
+        return {key: value for key, value in given if key not in UNCHANGING and not isinstance(value, Path)}
 
     def kind_of(self, dataset: Dataset) -> str:
         """What of the data this encoder reads, or an error that names the encoders that fit."""
@@ -72,6 +75,23 @@ class Encoder(Part):
             f"encoder '{self.name}' needs {' or '.join(self.kinds)}, but {dataset.name} has {' and '.join(found)}."
             f"{hint} Encoders that fit: {', '.join(fitting) or 'none'}; or leave --encoder out."
         )
+
+
+@dataclass(frozen=True)
+class ImageEncoder(Encoder):
+    """Base of encoders that take images, perhaps besides other samples."""
+
+    views: int = option(
+        0,
+        "Encode so many random views of each image too, of every kind that --views or the method asks for.",
+        at_least=0,
+        at_most=MOST_VIEWS,
+    )
+
+
+def views_in(encoder: Encoder) -> int:
+    """How many views of an image an encoder gives, of each kind."""
+    return encoder.views if isinstance(encoder, ImageEncoder) else 0
 
 
 def kinds_of(dataset: Dataset) -> tuple[str, ...]:

@@ -132,9 +132,9 @@ class FeatureCache:
         self.folder = features_folder() / hashlib.sha256(about.encode()).hexdigest()[:40]
         self.about = {"format": FORMAT, "encoder": spec, "hash": encoder.hash, "engine": encoder.engine, "kind": kind}
 
-    def encoded(self, samples: Stored, workers: int | None = None) -> Encoded:
+    def encoded(self, samples: Stored, workers: int | None = None, keys: Keys | None = None) -> Encoded:
         """These samples as rows of the encoder, from the cache as far as they are in it."""
-        keys = keys_of(samples)
+        keys = keys_of(samples) if keys is None else keys
         segments = self.segments()
         if not covered(keys, segments):
             segments = self.completed(samples, keys, workers or cores())

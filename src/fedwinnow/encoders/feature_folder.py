@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fedwinnow.data.dataset import Dataset, Rows, Samples
 from fedwinnow.encoders.encoded import Encoded
-from fedwinnow.encoders.make_encoder import DataEncoder
+from fedwinnow.encoders.encoder import views_in
+from fedwinnow.encoders.make_encoder import DataEncoder, find_encoder
 from fedwinnow.errors import UsageError
 from fedwinnow.files import make_folder, replacing, write_text
 
@@ -25,7 +26,13 @@ def write_features(dataset: Dataset, spec: Any, folder: Path) -> dict[str, Any]:
     """Encode a data set into a folder, and return what encoder.json says; a folder of something else is refused."""
     if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / ABOUT).exists())):
         raise UsageError(f"--out {folder} is there already and holds no features. Choose another folder.")
-    data_encoder = DataEncoder.for_data(spec, dataset)
+    encoder = find_encoder(spec)
+    if views_in(encoder):
+        raise UsageError(
+            f"--encoder {encoder} was given, but a folder of features has one row per sample and no views; leave "
+            f"views={views_in(encoder)} out."
+        )
+    data_encoder = DataEncoder.for_data(encoder, dataset)
     parts = {"": dataset.train} | ({} if dataset.test is None else {"_test": dataset.test})
     features = {ending: data_encoder.features(samples) for ending, samples in parts.items()}
     make_folder(folder)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fedwinnow.data.content_hash import hash_of_file
-from fedwinnow.encoders.encoder import Batch, Encoder, Matrix, OpenEncoder, hash_of
+from fedwinnow.encoders.encoder import Batch, Encoder, ImageEncoder, Matrix, OpenEncoder, hash_of
 from fedwinnow.errors import DataError, UsageError, missing_extra
 from fedwinnow.models.model import Shape
 from fedwinnow.options import option
@@ -22,7 +22,7 @@ OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 
 
 @dataclass(frozen=True)
-class Transformers(Encoder):
+class Transformers(ImageEncoder):
     """A model of the package transformers in a local folder, with its own image processor or tokenizer.
 
     Nothing is downloaded: the folder has config.json, model.safetensors and the files of the processor or tokenizer

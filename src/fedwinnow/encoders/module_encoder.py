@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from fedwinnow.data.content_hash import add_array, hash_of_file
-from fedwinnow.encoders.encoder import Batch, Encoder, Matrix, OpenEncoder, hash_of
+from fedwinnow.encoders.encoder import Batch, ImageEncoder, Matrix, OpenEncoder, hash_of
 from fedwinnow.errors import DataError, FedwinnowWarning, UsageError, memory_shortage
 from fedwinnow.models.make_model import make_model
 from fedwinnow.models.model import Shape
@@ -27,7 +27,7 @@ UNDERSTOOD = ("pooler_output", "last_hidden_state", "logits")
 
 
 @dataclass(frozen=True)
-class ModelEncoder(Encoder):
+class ModelEncoder(ImageEncoder):
     """One of fedwinnow's models without its last layer, with weights from a file."""
 
     name: ClassVar[str] = "model"
@@ -93,7 +93,7 @@ class ModelEncoder(Encoder):
 
 
 @dataclass(frozen=True)
-class OwnEncoder(Encoder):
+class OwnEncoder(ImageEncoder):
     """Your own torch module: ./my_encoder.py:build names a file and a function in it that gives the module.
 
     Images come as floats (n, channels, height, width), texts as a list of strings. The module gives (n, width), or an

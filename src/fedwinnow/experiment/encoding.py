@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import torch
 from fedwinnow.data.dataset import Dataset, Features
 from fedwinnow.data.source_files import read_npz
 from fedwinnow.encoders.encoded import Encoded
+from fedwinnow.encoders.encoded_views import ViewKind
+from fedwinnow.encoders.encoder import Encoder, ImageEncoder, views_in
 from fedwinnow.encoders.head_input import Scaling, Sums, needs_sums, pieces_of
 from fedwinnow.encoders.make_encoder import DataEncoder
 from fedwinnow.errors import DataError, UsageError
@@ -20,9 +22,11 @@ from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.method import Method
 from fedwinnow.files import Form, json_of
+from fedwinnow.mathematics.views import view_kind
 from fedwinnow.models.model import Shape
 from fedwinnow.scene.holdings import Holdings
 
+USUAL_VIEWS = 4  # as the advice has it
 HEAD = "linear"  # the model with an encoder when the user names none
 FILE, ARRAYS = "encoder.json", "encoder.npz"
 SUMS = "encoder_sums"  # the key in the ledger
@@ -37,10 +41,15 @@ class Encoding:
     data_encoder: DataEncoder
     scaling: Scaling
     told: tuple[int, ...]  # the sites that gave sums
+    kinds: tuple[ViewKind, ...] = ()  # of the random views that samples for training have besides
 
     def encoded(self, dataset: Dataset) -> Dataset:
-        """Data as the run's model takes it."""
-        return self.data_encoder.encoded(dataset, self.scaling)
+        """Data as the run's model takes it; its training samples have views."""
+        return self.data_encoder.encoded(dataset, self.scaling, self.kinds)
+
+    def with_views(self, rows: Features, images: Features) -> Features:
+        """Rows of these images as the run's model takes them, with views."""
+        return self.data_encoder.with_views(rows, images, self.scaling, self.kinds)
 
     def rows(self, features: Features) -> Encoded:
         """Stored samples as the run's model takes them."""
@@ -57,7 +66,9 @@ class Encoding:
         }
 
 
-def encoding_of(spec: Any, dataset: Dataset, trained: Holdings, least_count: int) -> Encoding:
+def encoding_of(
+    spec: Any, dataset: Dataset, trained: Holdings, least_count: int, kinds: tuple[ViewKind, ...] = ()
+) -> Encoding:
     """The encoder of a run, with a scaling from the sums of those sites that have enough training samples."""
     data_encoder = DataEncoder.for_data(spec, dataset)
     features = data_encoder.features(dataset.train)
@@ -67,7 +78,7 @@ def encoding_of(spec: Any, dataset: Dataset, trained: Holdings, least_count: int
         if found is not None:
             told[site] = found
     scaling = Scaling.fitted(data_encoder.scale, told.values(), data_encoder.opened.width)
-    return Encoding(data_encoder, scaling, tuple(told))
+    return Encoding(data_encoder, scaling, tuple(told), kinds)
 
 
 def sums_of(features: Encoded, data_encoder: DataEncoder, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Sums:
@@ -83,18 +94,27 @@ def book_sums(ledger: Ledger, encoding: Encoding, site_names: Sequence[str]) -> 
         ledger.record(site_names[site], {SUMS: sent})
 
 
-def refuse_views(method: Method, views: str) -> None:
-    """Refuse random views of images where the model sees the rows of an encoder."""
-    if views != "none":
-        raise UsageError(
-            f"--views {views} was given with --encoder, which sees every image once and unchanged; leave one of "
-            f"the two out."
-        )
-    if method.needs_views:
-        raise UsageError(
-            f"method '{method.name}' compares random views of an image, and the features of an encoder have none; "
-            f"leave --encoder out, or choose another method."
-        )
+def views_asked(method: Method, views: str) -> tuple[ViewKind, ...]:
+    """The kinds of random views that a run asks for: that of `--views`, and those of its method."""
+    of_run = () if views == "none" else (view_kind(views),)
+    return tuple({kind.name: kind for kind in (*of_run, *method.view_kinds)}.values())
+
+
+def refuse_views(method: Method, views: str, encoder: Encoder, kind: str) -> None:
+    """Refuse random views of images where the encoder does not encode any."""
+    if views_in(encoder) or not views_asked(method, views):
+        return
+    asks = (
+        f"--views {views}" if views != "none" else f"method '{method.name}', which compares random views of an image,"
+    )
+    if kind == "images" and isinstance(encoder, ImageEncoder):
+        advice = f"Let it encode some views too, with --encoder {replace(encoder, views=USUAL_VIEWS)}, or"
+    else:
+        advice = "Only encoders of images can encode views;"
+    rest = "leave --views out" if views != "none" else "choose another method"
+    raise UsageError(
+        f"{asks} was given with --encoder {encoder}, which sees every sample once and unchanged. {advice} {rest}."
+    )
 
 
 # --- in the run folder ---------------------------------------------------------------------------------------------

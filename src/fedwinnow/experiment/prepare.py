@@ -12,8 +12,10 @@ import numpy as np
 from fedwinnow.data.content_hash import Contents, contents_of_arrays
 from fedwinnow.data.dataset import Dataset, Features
 from fedwinnow.data.input_form import InputForm
+from fedwinnow.encoders.encoded_views import without_views
+from fedwinnow.encoders.make_encoder import find_encoder
 from fedwinnow.errors import DataError, UsageError
-from fedwinnow.experiment.encoding import HEAD, Encoding, encoding_of, refuse_views
+from fedwinnow.experiment.encoding import HEAD, Encoding, encoding_of, refuse_views, views_asked
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.trusted_and_public import SetAside, set_aside
 from fedwinnow.federation.host import Setup, Sites
@@ -49,8 +51,9 @@ class Stage:
 
     def __post_init__(self) -> None:
         if self.encoding is not None:
-            refuse_views(self.method, self.experiment.views)
-        if self.experiment.views != "none":
+            encoder = self.encoding.data_encoder
+            refuse_views(self.method, self.experiment.views, encoder.encoder, encoder.kind)
+        elif self.experiment.views != "none":
             self.sites.shape.need_images(f"--views {self.experiment.views}")
         if self.method.mixes:
             self.sites.shape.need_numbers(self.method.name, self.method.mixes)
@@ -79,7 +82,7 @@ def prepare(experiment: Experiment, scene: Scene | None = None, left_out: Mask |
     method = find_method(experiment.method)
     scene = make_scene(experiment) if scene is None else scene
     held_out = hold_out(scene, experiment.validation, experiment.seed)
-    encoding, dataset = encoded_data(experiment, scene, held_out)
+    encoding, dataset = encoded_data(experiment, method, scene, held_out)
     shape = Shape.of(dataset)
     judged = Sites(dataset.train.features, scene.holdings, scene.given, shape, dataset.mean, dataset.std)
     keep = ~held_out & allowed_by(method, scene)
@@ -91,7 +94,7 @@ def prepare(experiment: Experiment, scene: Scene | None = None, left_out: Mask |
     if "pooled_data" in method.needs:
         order = np.argsort(holdings.rows, kind="stable")
         sites, names, places = pooled(sites, order), ("everybody",), places[order]
-    aside = set_aside(method, dataset, experiment, encoding)
+    aside = set_aside(method, dataset, experiment, encoding, scene.dataset)
     parts, labels = scored_parts(aside, scene, dataset, held_out)
     resolved = dataclasses.replace(experiment, method=method, model=models_of(experiment, method, shape))
     if encoding is not None:
@@ -114,7 +117,7 @@ def prepare(experiment: Experiment, scene: Scene | None = None, left_out: Mask |
 
 
 def encoded_data(
-    experiment: Experiment, scene: Scene, held_out: np.ndarray[Any, np.dtype[np.bool_]]
+    experiment: Experiment, method: Method, scene: Scene, held_out: np.ndarray[Any, np.dtype[np.bool_]]
 ) -> tuple[Encoding | None, Dataset]:
     """The data as the model sees it: that of the scene, or with an encoder rows in its place.
 
@@ -122,8 +125,11 @@ def encoded_data(
     """
     if experiment.encoder is None:
         return None, scene.dataset
+    encoder = find_encoder(experiment.encoder)
+    refuse_views(method, experiment.views, encoder, encoder.kind_of(scene.dataset))  # before the long work
     trained = restricted(scene.holdings, ~held_out)
-    encoding = encoding_of(experiment.encoder, scene.dataset, trained, experiment.least_count)
+    kinds = views_asked(method, experiment.views)
+    encoding = encoding_of(experiment.encoder, scene.dataset, trained, experiment.least_count, kinds)
     return encoding, encoding.encoded(scene.dataset)
 
 
@@ -207,7 +213,7 @@ def scored_parts(
     if aside.test is not None and aside.test_labels is not None:
         parts["test"], labels["test"] = aside.test, aside.test_labels
     if held_out.any():
-        parts["validation"] = dataset.train.features.subset(scene.holdings.rows[held_out])
+        parts["validation"] = without_views(dataset.train.features).subset(scene.holdings.rows[held_out])
         labels["validation"] = scene.given[held_out]
     if aside.public is not None:
         parts["public"] = aside.public

@@ -6,6 +6,7 @@ without them; the rest of the test part measures. Public samples may also come f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -43,9 +44,26 @@ class SetAside:
     test_sites: NDArray[np.str_] | None = None  # the site of each test row, where the data says it
 
 
-def set_aside(method: Method, dataset: Dataset, experiment: Experiment, encoding: Encoding | None = None) -> SetAside:
-    """Set trusted and public samples aside as the settings ask; refuse a method that needs more."""
+def set_aside(
+    method: Method,
+    dataset: Dataset,
+    experiment: Experiment,
+    encoding: Encoding | None = None,
+    images: Dataset | None = None,
+) -> SetAside:
+    """Set trusted and public samples aside as the settings ask; refuse a method that needs more.
+
+    With an encoder, `images` is the data before it was encoded, of which random views may be asked for.
+    """
     refuse_lacking(method, experiment)
+
+    def part(rows: Integers) -> Features:
+        assert dataset.test is not None
+        found = dataset.test.features.subset(rows)
+        if encoding is None or images is None or images.test is None:
+            return found
+        return encoding.with_views(found, images.test.features.subset(rows))
+
     test = dataset.test
     if test is None:
         labels, rows = np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -55,10 +73,10 @@ def set_aside(method: Method, dataset: Dataset, experiment: Experiment, encoding
     chosen, rest = drawn("trusted", experiment.trusted, rows, experiment.seed)
     trusted = None
     if test is not None and len(chosen):
-        trusted = test.features.subset(chosen)
+        trusted = part(chosen)
         known = test.true is not None or dataset.labels_trusted
         facts["trusted"] = {"samples": len(chosen), "labels": "true" if known else "given"}
-    public, contents, rest = take_public(dataset, experiment, rest, facts, encoding)
+    public, contents, rest = take_public(dataset, experiment, rest, facts, part, encoding)
     return SetAside(
         test=None if test is None else test.features.subset(rest),
         test_labels=None if test is None else labels[rest],
@@ -123,6 +141,7 @@ def take_public(
     experiment: Experiment,
     rows: Integers,
     facts: dict[str, Any],
+    part: Callable[[Integers], Features],
     encoding: Encoding | None = None,
 ) -> tuple[Features | None, Contents | None, Integers]:
     """The public samples, their contents if they come from other data, and the rest of the test part."""
@@ -137,7 +156,7 @@ def take_public(
     if not len(chosen) or dataset.test is None:
         return None, None, rest
     facts["public"] = {"samples": len(chosen), "source": "test part"}
-    return dataset.test.features.subset(chosen), None, rest
+    return part(chosen), None, rest
 
 
 def refuse_other_kind(dataset: Dataset, other: Dataset) -> None:

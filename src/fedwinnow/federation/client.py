@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedwinnow.all_settings import Training, Views
 from fedwinnow.data.dataset import Features, InputStep
+from fedwinnow.encoders.encoded_views import Viewed, without_views
 from fedwinnow.federation.ledger import TooFew
 from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.optimizers import Optimizer
@@ -86,7 +87,7 @@ class Client:
     @cached_property
     def resident(self) -> Tensor | None:
         """The stored samples on the device; None where they are read from files."""
-        array = getattr(self.features, "array", None)
+        array = getattr(without_views(self.features), "array", None)
         return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(self.model.device)
 
     @cached_property
@@ -94,7 +95,12 @@ class Client:
         """A model's input for all samples without random views; None where that would take much memory."""
         if self.resident is None or self.resident.numel() > FEW:
             return None
-        return self.plain(self.resident)
+        return self.input_step(self.resident)
+
+    @property
+    def encoded_views(self) -> Viewed | None:
+        """The samples as an encoder's rows with those of their random views; None where there are none."""
+        return self.features if isinstance(self.features, Viewed) else None
 
     def note(self, **tensors: Tensor) -> None:
         """Give the evaluation a value per sample, for example which ones were selected."""
@@ -122,8 +128,13 @@ class Client:
             yield batch
 
     def stored(self, batches: list[Tensor]) -> Iterator[Tensor]:
-        """Stored samples batch by batch; files are decoded while the batch before is used."""
-        if self.resident is not None:
+        """Stored samples batch by batch; files are decoded while the batch before is used.
+
+        Where samples have encoded views, only their rows: `plain` and `view` decide which of its rows a sample is.
+        """
+        if self.encoded_views is not None:
+            yield from batches
+        elif self.resident is not None:
             for rows in batches:
                 yield self.resident.index_select(0, rows.to(self.resident.device))
         else:
@@ -136,20 +147,36 @@ class Client:
 
     def plain(self, stored: Tensor) -> Tensor:
         """A model's input without any random view."""
-        return self.input_step(stored)
+        if self.encoded_views is None:
+            return self.input_step(stored)
+        if self.resident is None:
+            return self.input_step(self.encoded_views.take(stored.cpu().numpy()))
+        return self.input_step(self.resident.index_select(0, stored.to(self.resident.device)))
 
     def view(self, stored: Tensor, kind: Views | None = None) -> Tensor:
         """A model's input as a random view of this kind; None: of the run's kind."""
+        kind = kind or self.training.views
+        if self.encoded_views is not None and kind != "none":
+            return self.encoded_view(stored, kind)
         if self.input_step.kind == "images":
-            stored = random_view(stored, kind or self.training.views, self.generator)
-        return self.input_step(stored)
+            stored = random_view(stored, kind, self.generator)
+        return self.plain(stored)
+
+    def encoded_view(self, stored: Tensor, kind: str, *, together: bool = False) -> Tensor:
+        """A model's input as one of the encoded views of each sample; together: of the same number for all."""
+        assert self.encoded_views is not None
+        count = self.encoded_views.count
+        numbers = torch.randint(count, (1 if together else len(stored),), generator=self.generator)
+        rows = stored.cpu().numpy()
+        return self.input_step(self.encoded_views.view(kind, rows, numbers.expand(len(stored)).numpy()))
 
     def views(
         self, batches: list[Tensor], labels: Tensor | None = None, kind: Views | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """A model's input and the labels, batch by batch; several batches are made at once, which is faster."""
         labels = self.given if labels is None else labels
-        random = self.input_step.kind == "images" and (kind or self.training.views) != "none"
+        possible = self.input_step.kind == "images" or self.encoded_views is not None
+        random = possible and (kind or self.training.views) != "none"
         fixed = None if random else self.fixed
         ahead, size, stored = len(batches), self.training.batch_size, self.stored(batches)
         if fixed is None:  # files are decoded one batch ahead already

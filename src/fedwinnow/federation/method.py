@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fedwinnow import catalogue
 from fedwinnow.catalogue import said_in_code, unused
+from fedwinnow.encoders.encoded_views import ViewKind
 from fedwinnow.errors import RunError, UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.server import Server
@@ -27,6 +28,7 @@ from fedwinnow.mathematics.aggregators import Aggregator
 from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.losses import Loss, soft
 from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.views import view_kind
 from fedwinnow.old_names import warn_of_old_name
 from fedwinnow.options import Part, build, option
 from fedwinnow.randomness import stream_key
@@ -125,8 +127,16 @@ class Method(Part):
 
     @property
     def needs_views(self) -> bool:
-        """Whether the method is nothing without random views of images, which the features of an encoder lack."""
+        """Whether the method is nothing without random views of images; an encoder then needs `views=4`."""
         return False
+
+    @property
+    def view_kinds(self) -> tuple[ViewKind, ...]:
+        """The random views that the method looks at besides those of `--views`, for an encoder that encodes some.
+
+        A method with views of its own overrides it; if it needs views, they are `crop_flip` and `strong`.
+        """
+        return (view_kind("crop_flip"), view_kind("strong")) if self.needs_views else ()
 
     @classmethod
     @cache

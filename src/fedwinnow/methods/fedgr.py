@@ -28,12 +28,14 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from fedwinnow.encoders.encoded_views import ViewKind
 from fedwinnow.federation.client import Client, Step, StepWrapper
 from fedwinnow.federation.method import Method, Replies, Verdict
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.distillation import divergence
 from fedwinnow.mathematics.payload import Exposure, FlatModel, Payload
 from fedwinnow.mathematics.two_gaussians import TwoGaussians, exact, fit_two_gaussians
+from fedwinnow.mathematics.views import view_kind
 from fedwinnow.models.features import logits_and_features
 from fedwinnow.options import option
 from fedwinnow.steps.second_model import answers, second_model
@@ -141,7 +143,11 @@ class GlobalReviser(Method):
 
     @property
     def needs_views(self) -> bool:
-        return self.weak != "none" or self.strong != "none"
+        return bool(self.view_kinds)
+
+    @property
+    def view_kinds(self) -> tuple[ViewKind, ...]:
+        return tuple(view_kind(name) for name in dict.fromkeys((self.weak, self.strong)) if name != "none")
 
     def warm_up_rounds(self, server: Server) -> int:
         """Rounds before labels are refined."""

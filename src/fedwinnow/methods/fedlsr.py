@@ -21,6 +21,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from fedwinnow.encoders.encoded_views import ViewKind
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Method, beta_draw
 from fedwinnow.mathematics.distillation import jensen_shannon
@@ -78,6 +79,10 @@ class FedLsr(Method):
     def needs_views(self) -> bool:
         return True
 
+    @property
+    def view_kinds(self) -> tuple[ViewKind, ...]:
+        return (ALIKE,) if self.one_draw else (MILD,)
+
     def objective(self, client: Client, rows: Tensor, x: Tensor, y: Tensor, got: Payload) -> Tensor:
         first, second = client.model.module(x), client.model.module(self.second_view(client, rows))
         client.forward_samples += len(x)
@@ -92,6 +97,8 @@ class FedLsr(Method):
     def second_view(self, client: Client, rows: Tensor) -> Tensor:
         """A mild random view of these samples; samples that are not images stay the same."""
         stored = next(client.stored([rows]))
+        if client.encoded_views is not None:
+            return client.encoded_view(stored, self.view_kinds[0].name, together=self.one_draw)
         if client.input_step.kind == "images":
             stored = mild_view(stored, client.generator, together=self.one_draw)
         return client.plain(stored)
@@ -141,6 +148,10 @@ def mild_view(images: Tensor, generator: torch.Generator, *, together: bool = Fa
         return moved(images, turn, luck[0])  # by up to 30 degrees
     flipped = torch.where((luck[0] < FLIPPED).view(-1, 1, 1, 1), images.flip(2), images)
     return recoloured(flipped, luck[1:])
+
+
+# As an encoder encodes them. For `one_draw`, view number k is the same change of every image.
+MILD, ALIKE = ViewKind("mild", mild_view), ViewKind("mild_alike", mild_view, alike=True)
 
 
 def recoloured(images: Tensor, luck: Tensor) -> Tensor:
