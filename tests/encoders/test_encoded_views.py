@@ -33,7 +33,8 @@ from fedwinnow.federation.client import Client
 from fedwinnow.federation.host import Host
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, find_method
-from fedwinnow.mathematics.views import random_view, view_kind
+from fedwinnow.federation.view_kinds import view_kind
+from fedwinnow.mathematics.views import random_view
 from fedwinnow.models.model import Shape
 from fedwinnow.testing import comparable
 from stages import TINY
@@ -289,11 +290,11 @@ def test_the_change_of_one_draw_is_the_same_for_every_image():
 
 
 def test_all_backends_and_a_resumed_run_give_the_same(settings, tmp_path):
-    settings |= {"method": "fedgr:warm_up=1", "rounds": 4}
+    settings |= {"method": "fedgr:warm_up=1", "rounds": 3}
     fedwinnow.run(**settings, out=tmp_path / "serial")
     size = cached_bytes()
     fedwinnow.run(**settings, out=tmp_path / "two", backend="processes:workers=1")
-    fedwinnow.run(**{**settings, "rounds": 2}, out=tmp_path / "resumed")
+    fedwinnow.run(**{**settings, "rounds": 1}, out=tmp_path / "resumed")
     with pytest.raises(UsageError, match=r"encoder"):
         fedwinnow.run(**{**settings, "encoder": settings["encoder"][:-1] + "2"}, out=tmp_path / "resumed", resume=True)
     fedwinnow.run(**settings, out=tmp_path / "resumed", resume=True)

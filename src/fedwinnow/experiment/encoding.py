@@ -21,8 +21,8 @@ from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.method import Method
+from fedwinnow.federation.view_kinds import view_kind
 from fedwinnow.files import Form, json_of
-from fedwinnow.mathematics.views import view_kind
 from fedwinnow.models.model import Shape
 from fedwinnow.scene.holdings import Holdings
 

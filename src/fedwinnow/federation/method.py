@@ -24,11 +24,11 @@ from fedwinnow.encoders.encoded_views import ViewKind
 from fedwinnow.errors import RunError, UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.server import Server
+from fedwinnow.federation.view_kinds import view_kind
 from fedwinnow.mathematics.aggregators import Aggregator
 from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.losses import Loss, soft
 from fedwinnow.mathematics.payload import Exposure, Payload
-from fedwinnow.mathematics.views import view_kind
 from fedwinnow.old_names import warn_of_old_name
 from fedwinnow.options import Part, build, option
 from fedwinnow.randomness import stream_key

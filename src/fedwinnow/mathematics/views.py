@@ -6,15 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedwinnow.encoders.encoded_views import ViewKind
 from fedwinnow.mathematics.strong_views import strong_view
 
 PADDING = 4
-
-
-def view_kind(name: str) -> ViewKind:
-    """A kind of views by its name, for an encoder that encodes some of them."""
-    return ViewKind(name, lambda images, generator: random_view(images, name, generator))
 
 
 def random_view(images: Tensor, views: str, generator: torch.Generator) -> Tensor:

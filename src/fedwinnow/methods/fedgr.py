@@ -32,10 +32,10 @@ from fedwinnow.encoders.encoded_views import ViewKind
 from fedwinnow.federation.client import Client, Step, StepWrapper
 from fedwinnow.federation.method import Method, Replies, Verdict
 from fedwinnow.federation.server import Server
+from fedwinnow.federation.view_kinds import view_kind
 from fedwinnow.mathematics.distillation import divergence
 from fedwinnow.mathematics.payload import Exposure, FlatModel, Payload
 from fedwinnow.mathematics.two_gaussians import TwoGaussians, exact, fit_two_gaussians
-from fedwinnow.mathematics.views import view_kind
 from fedwinnow.models.features import logits_and_features
 from fedwinnow.options import option
 from fedwinnow.steps.second_model import answers, second_model
