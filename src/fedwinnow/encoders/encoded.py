@@ -45,16 +45,16 @@ class Encoded:
         """The numbers of the encoder itself."""
         places = self.index[rows]
         if len(self.segments) == 1:
-            return self.segments[0][places].astype(np.float32)
+            return widened(self.segments[0][places])
         found = np.empty((len(places), *self.shape), np.float32)
         segment = np.searchsorted(self.starts, places, side="right") - 1
         for number in np.unique(segment).tolist():
             mine = segment == number
-            found[mine] = self.segments[number][places[mine] - self.starts[number]]
+            found[mine] = widened(self.segments[number][places[mine] - self.starts[number]])
         return found
 
     def take(self, rows: Rows) -> Matrix:
-        return self.scaling.applied(self.raw(rows))
+        return self.scaling.applied(self.raw(rows), overwrite=True)
 
     def stream(self, batches: Iterable[Rows]) -> Iterator[Matrix]:
         for rows in batches:
@@ -66,3 +66,11 @@ class Encoded:
     def scaled(self, scaling: Scaling) -> Encoded:
         """The same rows with another scaling."""
         return replace(self, scaling=scaling)
+
+
+def widened(rows: Half) -> Matrix:
+    """The same numbers in single precision; torch casts several times faster than NumPy."""
+    import torch
+
+    found: Matrix = torch.from_numpy(rows).float().numpy()
+    return found
