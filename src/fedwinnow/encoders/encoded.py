@@ -43,7 +43,7 @@ class Encoded:
 
     def raw(self, rows: Rows) -> Matrix:
         """The numbers of the encoder itself."""
-        return self.half(rows).astype(np.float32)
+        return widened(self.half(rows))
 
     def half(self, rows: Rows) -> Half:
         """The numbers of the encoder itself, as they are kept."""
@@ -58,7 +58,7 @@ class Encoded:
         return found
 
     def take(self, rows: Rows) -> Matrix:
-        return self.scaling.applied(self.raw(rows))
+        return self.scaling.applied(self.raw(rows), overwrite=True)
 
     def stream(self, batches: Iterable[Rows]) -> Iterator[Matrix]:
         for rows in batches:
@@ -74,3 +74,11 @@ class Encoded:
     def scaled(self, scaling: Scaling) -> Encoded:
         """The same rows with another scaling."""
         return replace(self, scaling=scaling)
+
+
+def widened(rows: Half) -> Matrix:
+    """The same numbers in single precision; torch casts several times faster than NumPy."""
+    import torch
+
+    found: Matrix = torch.from_numpy(rows).float().numpy()
+    return found

@@ -88,15 +88,17 @@ class Scaling:
             np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation)).astype(np.float32),
         )
 
-    def applied(self, rows: Matrix) -> Matrix:
-        """The rows as a head gets them."""
+    def applied(self, rows: Matrix, *, overwrite: bool = False) -> Matrix:
+        """The rows as a head gets them; `overwrite` if nobody needs the given ones afterwards."""
+        rows = np.array(rows, np.float32, order="C", copy=None if overwrite else True)
         if self.scale in ("std_l2", "std", "idf_l2"):
-            rows = (rows - self.mean) * self.factor
+            rows -= self.mean
+            rows *= self.factor
         if self.scale in ("std_l2", "l2", "idf_l2"):
             length = np.sqrt(np.einsum("ij,ij->i", rows, rows))
             factor = np.where(length > 0, LENGTH / np.where(length > 0, length, 1), 0).astype(np.float32)
-            rows = rows * factor[:, None]
-        return np.ascontiguousarray(rows, dtype=np.float32)
+            rows *= factor[:, None]
+        return rows
 
 
 def needs_sums(scale: Scale) -> bool:

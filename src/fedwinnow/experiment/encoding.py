@@ -31,6 +31,7 @@ HEAD = "linear"  # the model with an encoder when the user names none
 FILE, ARRAYS = "encoder.json", "encoder.npz"
 SUMS = "encoder_sums"  # the key in the ledger
 FORMAT = 1
+LARGEST_READY = 2**29  # bytes of the samples that are measured; 10,000 images of `lite` have a tenth of it
 FORM: Form = {"format": int, "encoder": str, "hash": str, "width": int, "kind": str, "scale": str, "sites": int}
 
 
@@ -64,6 +65,13 @@ class Encoding:
             "kind": self.data_encoder.kind,
             "scale": self.scaling.scale,
         }
+
+
+def kept_ready(features: Features) -> Features:
+    """Encoded samples that are measured in every round, cast and scaled once, unless they are too many."""
+    if not isinstance(features, Encoded) or 4 * len(features) * features.shape[0] > LARGEST_READY:
+        return features
+    return features.subset(np.arange(len(features)))
 
 
 def encoding_of(

@@ -15,7 +15,7 @@ from fedwinnow.data.input_form import InputForm
 from fedwinnow.encoders.encoded_views import without_views
 from fedwinnow.encoders.make_encoder import find_encoder
 from fedwinnow.errors import DataError, UsageError
-from fedwinnow.experiment.encoding import HEAD, Encoding, encoding_of, refuse_views, views_asked
+from fedwinnow.experiment.encoding import HEAD, Encoding, encoding_of, kept_ready, refuse_views, views_asked
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.trusted_and_public import SetAside, set_aside
 from fedwinnow.federation.host import Setup, Sites
@@ -96,6 +96,7 @@ def prepare(experiment: Experiment, scene: Scene | None = None, left_out: Mask |
         sites, names, places = pooled(sites, order), ("everybody",), places[order]
     aside = set_aside(method, dataset, experiment, encoding, scene.dataset)
     parts, labels = scored_parts(aside, scene, dataset, held_out)
+    parts = {name: kept_ready(features) for name, features in parts.items()}
     resolved = dataclasses.replace(experiment, method=method, model=models_of(experiment, method, shape))
     if encoding is not None:
         resolved = dataclasses.replace(resolved, encoder=str(encoding.data_encoder.encoder))
@@ -158,7 +159,7 @@ def models_of(experiment: Experiment, method: Method, shape: Shape) -> Any:
 def setup_of(experiment: Experiment, device: str, judge: Any = "") -> Setup:
     """The settings that are the same for every host of the run."""
     first, *others = in_turn(experiment.model)
-    encoded = getattr(experiment, "encoder", None) is not None
+    encoded = experiment.encoder is not None
     return Setup(first, experiment.at_sites(), device, judge, tuple(others), fast_heads=encoded)
 
 

@@ -19,7 +19,7 @@ from fedwinnow.federation.server import participants
 from fedwinnow.options import parse_spec
 
 PATIENCE = 0.4  # seconds for the steps; with making the model and scoring, a user waits about one second
-SLOW = 5.0  # seconds; a first step slower than this is not measured again
+SLOW = 20.0  # seconds; a first step slower than this is not measured again
 
 
 def estimate(stage: Stage, rounds: int, backend: str = "serial", device: str | None = None) -> float:

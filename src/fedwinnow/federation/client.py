@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedwinnow.all_settings import Training, Views
 from fedwinnow.data.dataset import Features, InputStep
-from fedwinnow.encoders.encoded_views import Viewed, without_views
+from fedwinnow.encoders.encoded_views import Viewed
 from fedwinnow.federation.ledger import TooFew
 from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.optimizers import Optimizer
@@ -87,7 +87,8 @@ class Client:
     @cached_property
     def resident(self) -> Tensor | None:
         """The stored samples on the device; None where they are read from files."""
-        array = getattr(without_views(self.features), "array", None)
+        rows = self.features if self.encoded_views is None else self.encoded_views.plain
+        array = getattr(rows, "array", None)
         return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(self.model.device)
 
     @cached_property
