@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fedwinnow
 from fedwinnow.cli import main
 from over_network import Cast, free_port
 
@@ -83,6 +84,10 @@ def check_coordinator(folder: Path) -> None:
     assert (folder / "report.html").exists()
     rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     assert [row["participants"] for row in rounds] == [[0, 1, 2]] * 5
+    # The coordinator can use the model that the sites have trained.
+    trained = fedwinnow.load(folder)
+    row = {column.name: column.categories[0] if column.categories else "1" for column in trained.trained.form.columns}
+    assert trained.predict([row])[0] in trained.class_names
     # input.json has the columns of the schema, which the coordinator shares with the sites.
     others = [path for path in folder.rglob("*") if path.is_file() and path.name != "input.json"]
     assert b"pressure" not in b"".join(path.read_bytes() for path in others)  # a column of the sites' tables

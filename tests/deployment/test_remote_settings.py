@@ -10,7 +10,7 @@ import pytest
 
 from fedwinnow import catalogue
 from fedwinnow.data.load import load
-from fedwinnow.deployment.agreement import OF_THE_SCENE, experiment_of, settings_of
+from fedwinnow.deployment.agreement import NOT_SENT, experiment_of, settings_of
 from fedwinnow.deployment.foreign_text import harmless, one_line
 from fedwinnow.deployment.real_sites import real_stage, task_data
 from fedwinnow.deployment.remote_settings import FAMILY_OF, refuse_files, without_files
@@ -142,9 +142,9 @@ def test_every_method_travels_with_all_of_its_options(method: str) -> None:
 
 def test_every_setting_that_names_a_part_is_looked_into() -> None:
     parts = {name for name, hint in get_type_hints(Experiment).items() if hint is Any}
-    assert parts <= {*FAMILY_OF, *OF_THE_SCENE}
+    assert parts <= {*FAMILY_OF, *NOT_SENT}
     paths = {name for name, hint in get_type_hints(Experiment).items() if "Path" in str(hint)}
-    assert paths <= {*OF_THE_SCENE}
+    assert paths <= {*NOT_SENT}
 
 
 def test_every_path_in_the_catalogue_is_an_option_that_names_a_file() -> None:
@@ -201,3 +201,9 @@ def test_a_line_of_another_machine_is_short_and_printable() -> None:
 def test_lines_of_our_own_keep_their_form() -> None:
     assert harmless('Traceback:\n  File "x"\n\x1b[2J') == 'Traceback:\n  File "x"\n [2J'
     assert len(harmless("\n".join(["y" * 5000] * 1000))) <= 200 * 2001
+
+
+def test_a_model_to_start_with_is_nothing_for_a_site() -> None:
+    run = {"fedwinnow": __version__, "experiment": {"start": "model"}}
+    with pytest.raises(DataError, match="the setting 'start', which no site takes"):
+        experiment_of(run)

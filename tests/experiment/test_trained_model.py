@@ -209,6 +209,8 @@ def test_an_unknown_category_is_told_and_is_none_of_the_known(hospital, tmp_path
     model = fedwinnow.load(hospital).model
     assert np.array_equal(model(torch.tensor(raw, dtype=torch.float64)).double().softmax(1).numpy(), said)
     assert model.preprocess(torch.tensor(raw, dtype=torch.float64))[:, 1:3].eq(0).all()  # neither f nor m
+    records = [dict(zip(HEADER, row, strict=True)) for row in rows]
+    assert np.array_equal(model(records).double().softmax(1).numpy(), said)
 
 
 def test_a_missing_value_where_training_had_none_is_told(hospital, tmp_path):
@@ -395,6 +397,20 @@ def test_other_classes_get_a_new_last_layer(tmp_path):
     equal = {name: one[name].shape == other[name].shape and torch.equal(one[name], other[name]) for name in one}
     assert sum(not same for same in equal.values()) == 2
     assert len(list(again.class_names)) == 2
+
+
+def test_as_many_other_classes_get_a_new_last_layer(tmp_path):
+    """Ten letters are not the ten digits, although the last layer has the same shape."""
+    first = fedwinnow.run(data="digits:train=200", model="mlp", out=tmp_path / "first", **SMALL)
+    train = first.scene.dataset.train
+    names = np.array(list("abcdefghij"))
+    np.savez(tmp_path / "letters.npz", x=train.features.take(np.arange(len(train))), y=names[train.labels])
+    settings = {"data": str(tmp_path / "letters.npz"), "model": "mlp", **SMALL, "rounds": 0}
+    with pytest.warns(FedwinnowWarning, match="begins anew"):
+        again = fedwinnow.run(start=tmp_path / "first", out=tmp_path / "again", **settings)
+    anew = fedwinnow.run(out=tmp_path / "anew", **settings)
+    heads = [list(result.model.parameters())[-2] for result in (first, again, anew)]
+    assert [torch.equal(heads[1], other) for other in heads] == [False, True, True]
 
 
 def test_a_start_that_does_not_fit_is_refused(tmp_path, hospital, capsys):

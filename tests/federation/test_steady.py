@@ -35,7 +35,7 @@ SMALL = {
     "noise": "uniform:share=0.5,low=0.3,high=0.5",
 }
 NEEDS = {"trusted_data": {"trusted": 0.2}, "public_data": {"public": 0.2}}
-WITHOUT_GLOBAL_MODEL = {"rhfl"}
+WITHOUT_GLOBAL_MODEL = {"local", "rhfl"}
 AVERAGED = sorted(set(catalogue.entries("methods")) - WITHOUT_GLOBAL_MODEL)
 
 

@@ -80,7 +80,7 @@ def experiment_of(run: dict[str, Any], **more: Any) -> Experiment:
     settings = run.get("experiment")
     if not isinstance(settings, dict):
         raise for_others(DataError("the coordinator sent no settings of a run."))
-    known = {field.name for field in dataclasses.fields(Experiment)} - {*OF_THE_SCENE}
+    known = {field.name for field in dataclasses.fields(Experiment)} - {*NOT_SENT}
     if strange := [name for name in settings if name not in known]:
         raise for_others(
             DataError(f"the coordinator sent the setting '{one_line(strange[0], 80)}', which no site takes.")
