@@ -359,6 +359,15 @@ def test_shrinkage_goes_from_each_class_by_itself_to_one_rate():
     assert rates_by_class(p_wrong, labels, 2, 1e9).tolist() == pytest.approx([0.45, 0.45])
 
 
+@pytest.mark.parametrize(("samples", "expected"), [(30, 5.0), (40, 5.0), (200, 25.0)])
+def test_large_sites_are_shrunk_as_much_as_small_ones(samples, expected):
+    # four classes: half of the 50 samples per class at a site with 200, the fixed five up to ten samples per class
+    site = type("Site", (), {"classes": 4, "__len__": lambda self: samples})()
+    assert Winnow().added(site) == expected
+    assert Winnow(shrinkage_share=0).added(site) == 5.0
+    assert Winnow(shrinkage=100).added(site) == 100.0
+
+
 def test_no_rate_is_certain():
     assert rates_by_class(torch.zeros(3), torch.tensor([0, 0, 1]), 2, 1.0).tolist() == pytest.approx([1e-4, 1e-4])
     assert rates_by_class(torch.ones(3), torch.tensor([0, 0, 1]), 2, 1.0).tolist() == pytest.approx([1 - 1e-4] * 2)

@@ -32,7 +32,7 @@ from fedwinnow.mathematics.payload import Exposure, Payload
 from fedwinnow.mathematics.two_gaussians import MixtureOptions, TwoGaussians, exact, fit_two_gaussians
 from fedwinnow.options import option
 from fedwinnow.steps.site_labels import current_labels, sample_losses
-from fedwinnow.steps.stages import rounds_of_passes, steps_of_turn, watch_replies
+from fedwinnow.steps.stages import rounds_of_passes, steps_of_turn, warn_of_long_warm_up, watch_replies
 
 UNSEEN = torch.nan
 
@@ -78,6 +78,7 @@ class PaperFedDiv(Method):
 
     def start(self, server: Server) -> None:
         """W and W_k: there are none before the first replies."""
+        warn_of_long_warm_up(server, "feddiv", rounds_of_passes(server, self.passes))
         server.state["mixtures"] = torch.full((server.clients, 6), UNSEEN, dtype=torch.float64)
         server.state["sizes"] = torch.zeros(server.clients, dtype=torch.float64)
         server.state["filter"] = torch.full((6,), UNSEEN, dtype=torch.float64)

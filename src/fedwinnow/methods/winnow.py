@@ -6,6 +6,7 @@
 | γ | sharpen | | ζ | confidence |
 | τ | adjust | | ρ | clean_rate |
 | β | steady | | α (MixUp) | mixup |
+| λ | shrinkage_share | | | |
 
 The global model's prediction for a sample, adjusted to the site's class frequencies, is averaged over the site's
 visits. Which class is mistaken for which (F) is fitted over all sites by EM: sites send expected counts, the server
@@ -75,6 +76,9 @@ class Winnow(Method):
     visits: Literal["mean", "last"] = option("mean", "Probabilities: the mean over the site's visits, or of the last.")
     shrinkage: float = option(
         5.0, "Samples at the site's rate that are added to each class's own.", symbol="κ", at_least=0
+    )
+    shrinkage_share: float = option(
+        0.5, "At least so many, as a share of the site's samples per class.", symbol="λ", at_least=0
     )
     select: Literal["quota", "threshold"] = option(
         "quota", "Per class the best share that is right by its rate, or all that are more likely right than wrong."
@@ -147,7 +151,7 @@ class Winnow(Method):
             shared = shared.maximised(self.e_step(client, evidence, shared))
         log_ratio, rates = shared.log_ratio(evidence, given), self.rates(client)
         for _ in range(RATE_STEPS):
-            rates = rates_by_class(posterior(log_ratio, given, rates), given, client.classes, self.shrinkage)
+            rates = rates_by_class(posterior(log_ratio, given, rates), given, client.classes, self.added(client))
         return posterior(log_ratio, given, rates), rates
 
     def verdict(self, client: Client, got: Payload) -> Verdict:
@@ -184,12 +188,20 @@ class Winnow(Method):
         """The site's counts; also updates the site's own rates (their M step)."""
         given = client.given.cpu()
         p_wrong = posterior(shared.log_ratio(evidence, given), given, self.rates(client))
-        client.state["rates"] = rates_by_class(p_wrong, given, client.classes, self.shrinkage)
+        client.state["rates"] = rates_by_class(p_wrong, given, client.classes, self.added(client))
         return shared.statistics(evidence, given, p_wrong)
 
     def rates(self, client: Client) -> Tensor:
         """r_kc: the site's share of wrong labels in every class."""
         return client.state.get("rates", torch.full((client.classes,), EVEN, dtype=torch.float64))
+
+    def added(self, client: Client) -> float:
+        """How many samples at the site's rate are added to each class.
+
+        They hold against a model that is biased against a class. That bias is as large at a site with many samples, so
+        a fixed number would hold against it at small sites only.
+        """
+        return max(self.shrinkage, self.shrinkage_share * len(client) / client.classes)
 
     # --- counts that do not depend on small classes ------------------------------------------------------------------
 

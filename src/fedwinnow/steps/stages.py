@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
+from fedwinnow.errors import FedwinnowWarning
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.payload import Payload
 
@@ -33,6 +35,18 @@ def rounds_of_passes(server: Server, passes: int | None, *, share: float = PASSE
     if passes is None:
         passes = max(least, round(server.rounds * share / server.rounds_per_pass))
     return min(passes * server.rounds_per_pass, server.rounds)
+
+
+def warn_of_long_warm_up(server: Server, method: str, warm_up: int) -> None:
+    """Warn of a run that ends with its warm-up: the method would never do what it is chosen for."""
+    if warm_up and warm_up >= server.rounds:
+        warnings.warn(
+            f"{method}: all {server.rounds} rounds of this run are warm-up, in which no label is judged; one pass over "
+            f"all clients takes {server.rounds_per_pass}. Give --rounds {8 * server.rounds_per_pass} or more, a larger "
+            f"--participation, or {method}:passes=0.",
+            FedwinnowWarning,
+            stacklevel=2,
+        )
 
 
 def steps_of_turn(server: Server, index: int, group: int) -> Iterator[list[int]]:
