@@ -187,6 +187,7 @@ def test_a_model_that_is_not_a_number_or_has_another_shape_is_left_out(trial: Tr
     assert "has the shape" in row["dropped"]["client-2"]
 
 
+@pytest.mark.slow
 def test_a_site_that_dies_while_it_sends_is_left_out(trial: Trial) -> None:
     trial.serve("--rounds", 2, tamper="gives up")
     for site in SITES:

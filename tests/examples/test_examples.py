@@ -37,6 +37,7 @@ def test_hospitals(play, tmp_path: Path) -> None:
     assert (tmp_path / "hospital-example" / "audit" / "east" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_shapes(play, tmp_path: Path) -> None:
     said = play("image_folder/shapes.py")
     wrong, moved, rightly = map(int, re.findall(r"(\d+) pictures were.*; (\d+) were moved, (\d+) of them", said)[0])

@@ -15,6 +15,7 @@ import pytest
 
 import stages
 from fedwinnow.errors import DataError
+from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.testing import comparable
 from remembering import REMEMBERING, At, command, interrupt
 
@@ -182,3 +183,25 @@ def test_control_c_saves_and_says_how_to_go_on(tmp_path):
     assert state["round"] == len(rows.read_text().splitlines()) > 3
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["status"], summary["rounds"]) == ("interrupted", state["round"])
+
+
+def test_a_round_that_was_cut_off_after_its_line_is_played_again(tmp_path, monkeypatch):
+    """Ctrl-C between the line of a round and its checkpoint: lines, state and summary are of the same round."""
+    whole = stages.run(tmp_path / "whole", rounds=5)
+    usual, calls = RunFolder.append_round, []
+
+    def interrupted(folder, row):
+        usual(folder, row)
+        calls.append(row)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "append_round", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            stages.run(tmp_path / "cut", rounds=5)
+    folder = RunFolder(tmp_path / "cut")
+    assert len(folder.rounds()) == folder.read_json("summary.json")["rounds"] == 2
+    assert json.loads((tmp_path / "cut" / "state.json").read_text())["round"] == 2
+    stages.run(tmp_path / "cut", rounds=5, resume=True)
+    assert comparable(tmp_path / "cut") == comparable(whole.folder)

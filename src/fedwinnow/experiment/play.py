@@ -220,6 +220,7 @@ class Player:
         self.costs = dict.fromkeys(COSTS, 0.0)
         self.done = 0
         self.saved = -math.inf  # when the last checkpoint was written
+        self.on_disk = 0  # the round of the last checkpoint
         self.unsaved: Checkpoint | None = None  # the checkpoint of the last round, if it is not on disk yet
         memory = Memory(folder.memory)
         host = Host(stage.sites, stage.judged, stage.parts, stage.method, setup, memory)
@@ -272,6 +273,7 @@ class Player:
             status = "interrupted" if isinstance(problem, KeyboardInterrupt) else "failed"
             if self.unsaved is not None:
                 self.write(self.unsaved)
+            self.folder.keep_rounds(self.on_disk)  # a round without a checkpoint will be played again
             self.folder.write_json("summary.json", summarise(self.stage, self.folder.rounds(), self.costs, status))
             for watcher in told:
                 watcher.stopped(status)
@@ -299,7 +301,7 @@ class Player:
             self.folder.keep_rounds(0)
             return
         self.server.weights, self.server.state, facts = stored
-        self.done = facts["round"]
+        self.done = self.on_disk = facts["round"]
         refuse_fewer_rounds(self.stage.experiment.rounds, self.done)
         self.folder.refuse_other_frozen(facts, self.frozen)
         if facts["set_aside"] != self.stage.aside.facts:
@@ -391,7 +393,7 @@ class Player:
         for memory in self.memories_here:
             memory.settle(facts["vault" if memory is self.server.vault else "memory"].values())
         self.folder.save_state(self.server.model, weights, state, facts)
-        self.unsaved, self.saved = None, time.monotonic()
+        self.unsaved, self.saved, self.on_disk = None, time.monotonic(), facts["round"]
         self.prune(facts)
 
     def prune(self, facts: dict[str, Any]) -> None:
