@@ -104,7 +104,7 @@ RESERVED = ("training",)
 FEWEST_OF_SITE = 10  # with fewer samples, the label frequencies of a site mean little
 FEWEST_OF_CLASS = 5  # with fewer samples at all sites together, no model knows the class
 
-REVIEW, KEEP, TOO_FEW = "review", "keep", "too few"
+REVIEW, KEEP, TOO_FEW, CANNOT_TELL = "review", "keep", "too few", "cannot tell"
 
 NOT_KNOWN = (
     "How many of the labels worth a look are really wrong is not known. The audit has not been checked against labels "
@@ -285,9 +285,21 @@ def read_site(folder: Path) -> dict[str, Any]:
     return content
 
 
-def read_audit(folder: Path) -> list[dict[str, str]]:
+def site_folders(folder: Path) -> list[Path]:
+    """The folder of one site, or those of all sites of an audit."""
+    if (folder / "site.json").exists():
+        return [folder]
+    if (folder / "sites.csv").exists():
+        found = sorted(path.parent for path in folder.glob("*/site.json"))
+        if found:
+            return found
+    read_site(folder)  # raises an error that names the right folder
+    return []
+
+
+def read_audit(folder: Path, name: str = "audit.csv") -> list[dict[str, str]]:
     """The lines of audit.csv, checked, because a person may have edited the file."""
-    path = folder / "audit.csv"
+    path = folder / name
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream)

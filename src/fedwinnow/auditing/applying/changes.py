@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwinnow.auditing.audit_folder import KEEP, REVIEW, TOO_FEW, read_audit, read_site
+from fedwinnow.auditing.audit_folder import KEEP, REVIEW, TOO_FEW, read_audit, read_site, site_folders
 from fedwinnow.auditing.decisions import ACCEPT, check_reviewer, labels_by_sample, read_decisions
 from fedwinnow.errors import DataError, UsageError, unknown
 
@@ -33,18 +33,6 @@ class CorrectionPlan:
     def unseen(self) -> int:
         """How many labels change although no person has looked at them."""
         return sum(change.source == "audit" for change in self.changes.values())
-
-
-def site_folders(folder: Path) -> list[Path]:
-    """The folder of one site, or those of all sites of an audit."""
-    if (folder / "site.json").exists():
-        return [folder]
-    if (folder / "sites.csv").exists():
-        found = sorted(path.parent for path in folder.glob("*/site.json"))
-        if found:
-            return found
-    read_site(folder)  # raises an error that names the right folder
-    return []
 
 
 def plan_for(folder: Path, accept_above: float | None = None, reviewer: str | None = None) -> CorrectionPlan:
