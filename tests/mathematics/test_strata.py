@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedwinnow.mathematics.strata import BINS, Strata, bins_of, first_looks, histogram, next_looks, shared_out
+from fedwinnow.mathematics.strata import (
+    BINS,
+    Strata,
+    bins_of,
+    first_looks,
+    first_of_all,
+    histogram,
+    next_looks,
+    shared_out,
+)
 
 
 def test_bins_are_a_quarter_wide_and_the_outermost_are_open():
@@ -78,3 +87,11 @@ def test_shares_are_whole_and_complete():
     assert shared_out(np.array([1.0, 0.0]), np.array([2, 5]), 4).tolist() == [2, 2]
     assert shared_out(np.array([1.0, 2.0]), np.array([1, 1]), 9).tolist() == [1, 1]
     assert shared_out(np.array([1.0]), np.array([5]), 0).tolist() == [0]
+
+
+def test_equal_labels_are_shared_out_between_sites():
+    # bins of a quarter: one label of each site above, then 4 and 2 in the bin from 1 to 1.25, of which 3 are taken
+    sites = [histogram(np.array(score)) for score in ([3.0, 1.2, 1.1, 1.1, 1.0], [2.0, 1.2, 1.1])]
+    assert first_of_all(sites, 5) == [3, 2]
+    assert first_of_all(sites, 99) == [5, 3]
+    assert first_of_all(sites, 1) == [1, 0]

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedwinnow.auditing.audit_folder import (
     NOT_KNOWN,
+    TOO_FEW,
     Previews,
     SiteVerdict,
     folder_names,
@@ -33,6 +34,7 @@ from fedwinnow.experiment.prepare import make_scene, prepare
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment, experiment_of
 from fedwinnow.files import FORMAT, write_text
+from fedwinnow.mathematics.strata import first_of_all, histogram
 from fedwinnow.metrics.detection import relabelling, sample_detection
 from fedwinnow.options import parse_spec
 from fedwinnow.setting import settings_in
@@ -66,6 +68,7 @@ class AuditSettings:
     experiment: Experiment
     judge: str = DEFAULT_JUDGE
     threshold: float = DEFAULT_THRESHOLD  # of p_wrong
+    budget: int | None = None  # how many labels to mark for a look
     run: Path | None = None  # the folder of a finished run that judges; `experiment` then has the settings of that run
 
     def __post_init__(self) -> None:
@@ -104,6 +107,8 @@ def perform(
         settings, choice = with_encoder_chosen(settings)
         judged = ask_judge(settings, out, execution, watchers)
         verdicts = verdicts_of(judged, settings.threshold)
+        if settings.budget is not None:
+            verdicts = with_budget(verdicts, settings.budget)
         names = folder_names([verdict.site for verdict in verdicts])
         facts = facts_of(settings, judged) | encoder_facts(judged.stage.experiment.encoder, choice)
         previews = Previews.of(judged.stage.scene.dataset, table, columns)
@@ -113,6 +118,19 @@ def perform(
         outcome = AuditOutcome(out, verdicts, names, facts | {"truth": against_truth(judged, settings.threshold)})
         write_coordinator(outcome)
     return outcome
+
+
+def with_budget(verdicts: list[SiteVerdict], budget: int) -> list[SiteVerdict]:
+    """The verdicts with so many labels marked: the first over all sites, found from histograms of the scores."""
+    if budget < 1:
+        raise UsageError(f"--budget {budget} was given; allowed: 1 or more labels.")
+    judged = [verdict.decision != TOO_FEW for verdict in verdicts]
+    counts = [histogram(verdict.score[here]) for verdict, here in zip(verdicts, judged, strict=True)]
+    chosen = first_of_all(counts, budget)
+    return [
+        dataclasses.replace(verdict, look=here & (np.cumsum(here) <= many))
+        for verdict, here, many in zip(verdicts, judged, chosen, strict=True)
+    ]
 
 
 def ask_judge(settings: AuditSettings, out: Path, execution: Execution, watchers: tuple[Watcher, ...]) -> Judged:
@@ -194,7 +212,9 @@ def without_test_part(experiment: Experiment) -> Experiment:
 RUN_JUDGE = "final:prior=false"  # a run that was not made for an audit has kept nothing but its model
 
 
-def choices_of(threshold: float | None, expected_false_alarms: float | None, self_test: bool | None) -> dict[str, Any]:
+def choices_of(
+    threshold: float | None, expected_false_alarms: float | None, self_test: bool | None, budget: int | None = None
+) -> dict[str, Any]:
     """What a user chose of the audit itself; two choices of version 0.1 are answered here and have no effect."""
     if expected_false_alarms is not None:
         raise UsageError(
@@ -208,7 +228,7 @@ def choices_of(threshold: float | None, expected_false_alarms: float | None, sel
             FedwinnowWarning,
             stacklevel=2,
         )
-    return {} if threshold is None else {"threshold": threshold}
+    return ({} if threshold is None else {"threshold": threshold}) | ({} if budget is None else {"budget": budget})
 
 
 def with_site_column(data: Any, site: str | None) -> Any:

@@ -22,13 +22,15 @@ from fedwinnow.data.sources.table_source import TableSource
 from fedwinnow.data.table_reading import TextTable
 from fedwinnow.errors import DataError
 from fedwinnow.files import FORMAT, Form, check_format, demand, json_of, replacing, sweep, write_text
-from fedwinnow.randomness import Floats, Integers
+from fedwinnow.mathematics.strata import Strata, histogram
+from fedwinnow.randomness import Floats, Integers, stream_key
 from fedwinnow.scene.scene import Scene
 
 LARGEST_SIDE = 256  # pixels
 LOSSLESS_SIDE = 64  # pixels; smaller pictures are saved without loss
 LONGEST_CELL = 400  # letters
 MOST_CELLS = 40
+DRAWN_SHOWN = 40  # of each stratum
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +130,8 @@ class SiteVerdict:
     p_wrong: Floats  # the score as a number from 0 to 1; NaN where there are too few samples to judge
     decision: NDArray[np.str_]
     compared: dict[int, list[list[int]]]  # place -> places of the given class, places of the suggested class
+    other: Integers | None = None  # the likeliest class besides the given one, also where it is not suggested
+    look: NDArray[np.bool_] | None = None  # which labels a budget allows to look at
 
     def __len__(self) -> int:
         return len(self.given)
@@ -188,6 +192,7 @@ def site_verdict(scene: Scene, judged: Judged, site: int, threshold: float, comm
         p_wrong=p_wrong[order],
         decision=decision[order],
         compared=compared,
+        other=other[order],
     )
 
 
@@ -210,7 +215,7 @@ def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: di
     sweep(folder / "previews")
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "audit.csv", audit_csv(verdict))
-    shown = shown_places(verdict)
+    shown = shown_places(verdict, facts.get("seed", 0))
     ids = [str(name) for name in verdict.ids.tolist()]
     names: dict[str, str] = {}
     texts: dict[str, dict[str, str]] = {}
@@ -236,9 +241,27 @@ def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: di
     write_text(folder / "site.json", json.dumps(content_of_site, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def shown_places(verdict: SiteVerdict) -> list[int]:
-    """The samples that get a preview: the most suspicious, and those they are compared with."""
-    places = set(verdict.compared)
+def lot_of(seed: Any, site: str, name: str, purpose: str = "looks") -> int:
+    """A number that depends on seed, site and id alone, so that the same labels are drawn on every machine."""
+    return stream_key(int(seed), f"{purpose}/{site}/{name}".encode(errors="replace").decode())
+
+
+def drawn_first(verdict: SiteVerdict, seed: Any) -> list[int]:
+    """The samples at any depth that a draw by lot would take first (`fedwinnow review --anchor`)."""
+    judged = np.flatnonzero(verdict.decision != TOO_FEW)
+    if not len(judged):
+        return []
+    stratum = Strata.of(histogram(verdict.score[judged])).places(verdict.score[judged])
+    lot = np.array([lot_of(seed, verdict.site, str(name)) for name in verdict.ids[judged].tolist()], dtype=np.uint64)
+    order = np.lexsort((lot, stratum))
+    start = np.searchsorted(stratum[order], stratum[order])  # where the stratum begins
+    first: list[int] = judged[order[np.arange(len(order)) - start < DRAWN_SHOWN]].tolist()
+    return first
+
+
+def shown_places(verdict: SiteVerdict, seed: Any) -> list[int]:
+    """The samples that get a preview: the most suspicious, those they are compared with, and those drawn by lot."""
+    places = set(verdict.compared) | set(drawn_first(verdict, seed))
     for sides in verdict.compared.values():
         places.update(place for side in sides for place in side)
     return sorted(places)
@@ -257,7 +280,12 @@ def audit_csv(verdict: SiteVerdict) -> str:
         p_wrong,
         verdict.decision.tolist(),
     ]
-    return table_text(COLUMNS, zip(*columns, strict=True))
+    further: dict[str, list[str]] = {"score": [f"{value:.6g}" for value in verdict.score.tolist()]}
+    if verdict.other is not None:
+        further["other"] = [names[label] for label in verdict.other.tolist()]
+    if verdict.look is not None:
+        further["look"] = ["yes" if look else "" for look in verdict.look.tolist()]
+    return table_text((*COLUMNS, *further), zip(*columns, *further.values(), strict=True))
 
 
 def table_text(header: Sequence[str], rows: Any) -> str:

@@ -52,6 +52,9 @@ class AuditAsked(PlaceSettings, Experiment):
     expected_false_alarms: float | None = setting(
         None, "Withdrawn, and refused: how many labels are right after all is not known before a person has looked."
     )
+    budget: int | None = setting(
+        None, "Mark so many labels to look at, the first in order over all sites.", at_least=1, since="0.2.0"
+    )
     out: str | Path | None = setting(None, "The audit folder; none: audits/<data>, or in Python a temporary one.")
 
     def __post_init__(self) -> None:

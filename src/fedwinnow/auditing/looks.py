@@ -7,7 +7,6 @@ others, counts: labels that somebody chose to look at are not like the rest.
 from __future__ import annotations
 
 import csv
-import hashlib
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedwinnow.auditing.audit_folder import TOO_FEW, read_audit, read_site, site_folders, table_text
+from fedwinnow.auditing.audit_folder import TOO_FEW, lot_of, read_audit, read_site, site_folders, table_text
 from fedwinnow.auditing.decisions import SKIP, Decided, alone, read_decisions
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.files import write_text
@@ -138,12 +137,6 @@ def score_of(path: Path, row: dict[str, str]) -> float:
     if not math.isfinite(score):
         raise DataError(f"{path}: the score of '{row['id']}' is '{row['score']}'; needed: a number. Restore the file.")
     return score
-
-
-def lot_of(seed: Any, site: str, name: str, purpose: str = "looks") -> int:
-    """A number that depends on seed, site and id alone, so that the same labels are drawn on every machine."""
-    text = f"{seed}/{purpose}/{site}/{name}".encode(errors="replace")
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
 
 class Survey:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedwinnow.auditing.audit_folder import CANNOT_TELL, KEEP, REVIEW, TOO_FEW, read_audit, table_text
 from fedwinnow.auditing.audit_report import write_report
 from fedwinnow.auditing.look_figures import DEFAULT_COST, FEWEST_CALLS, NOT_WORTH, OPEN, figures
@@ -32,7 +30,7 @@ from fedwinnow.auditing.looks import (
 )
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.files import json_of, text_of, write_text
-from fedwinnow.mathematics.strata import bins_of, histogram, shared_out
+from fedwinnow.mathematics.strata import first_of_all, histogram
 
 KEPT = ("counts", "claims", "p_wrong", "assumptions", "threshold")  # of site.json and audit.json, as they were
 ASSUMPTIONS = (
@@ -62,13 +60,15 @@ def update_audit(
     `look_cost` is what a look costs if a corrected label is worth 1, and decides how many further looks are worth it.
     `budget` marks so many labels to look at.
     """
-    survey = Survey(Path(folder))
-    tally = tally_of(survey)
-    refuse_few(survey, tally)
     if threshold is not None and not 0 < threshold <= 1:
         raise UsageError(f"--threshold {threshold} was given; allowed: above 0 and at most 1.")
     if not 0 < look_cost < 1:
         raise UsageError(f"--look-cost {look_cost} was given; allowed: above 0 and below 1.")
+    if budget is not None and budget < 1:
+        raise UsageError(f"--budget {budget} was given; allowed: 1 or more labels.")
+    survey = Survey(Path(folder))
+    tally = tally_of(survey)
+    refuse_few(survey, tally)
     limit = float(survey.sites[0].facts.get("threshold", 0.5)) if threshold is None else threshold
     findings = findings_of(survey, tally)
     planned = sum(len(looks_at(site)) for site in survey.sites)
@@ -141,27 +141,8 @@ def new_rows(
 
 def marked(survey: Survey, budget: int) -> list[set[str]]:
     """Per site the ids of the first so many labels over all sites."""
-    if budget < 1:
-        raise UsageError(f"--budget {budget} was given; allowed: 1 or more labels.")
-    chosen = first_of_all([site.score for site in survey.sites], budget)
+    chosen = first_of_all([histogram(site.score) for site in survey.sites], budget)
     return [{site.rows[place]["id"] for place in range(many)} for site, many in zip(survey.sites, chosen, strict=True)]
-
-
-def first_of_all(scores: list[Any], budget: int) -> list[int]:
-    """How many labels of each site are among the first so many of all, from histograms of the scores.
-
-    Labels in the last bin are equal; sites share what is left in proportion, and take their own in the order of their
-    list.
-    """
-    counts = [histogram(score) for score in scores]
-    total = np.sum(counts, axis=0).cumsum()
-    last = int((total < budget).sum())  # the first bin that reaches the budget
-    above = [int(count[:last].sum()) for count in counts]
-    if last >= len(total):
-        return above
-    within = [int((bins_of(score) == last).sum()) for score in scores]
-    shares = shared_out(np.array(within, np.float64), np.array(within), budget - sum(above))
-    return [more + part for more, part in zip(above, shares.tolist(), strict=True)]
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

@@ -76,6 +76,21 @@ class Strata:
         return np.asarray(np.log((self.ends - self.sizes / 2) / self.sizes.sum()))
 
 
+def first_of_all(counts: list[Integers], budget: int) -> list[int]:
+    """How many labels of each site are among the first so many of all sites, from the histograms of the sites.
+
+    Labels of one bin are equal: of the bin that is taken in part, sites take in proportion to what they have there.
+    """
+    below = np.sum(counts, axis=0).cumsum() < budget
+    last = int(below.sum())
+    above = [int(count[:last].sum()) for count in counts]
+    if last >= len(below):
+        return above
+    within = np.array([count[last] for count in counts])
+    shares = shared_out(within.astype(np.float64), within, budget - sum(above))
+    return [many + part for many, part in zip(above, shares.tolist(), strict=True)]
+
+
 def first_looks(sizes: Integers, looks: int) -> Integers:
     """How many labels of each stratum are looked at first: equally many, and what is left over goes to the top."""
     strata = len(sizes)

@@ -117,12 +117,13 @@ function find(id) {
 function summary() {
   const done = state.queue.filter((item) => item.decision);
   const count = (decision) => done.filter((item) => item.decision.decision === decision).length;
+  const total = state.looks?.total ?? state.queue.length; // the second half of the looks is drawn later
   at("who").textContent = `reviewer: ${state.reviewer}`;
-  at("progress").textContent = `${done.length} of ${state.queue.length} decided: ` + (state.blind
+  at("progress").textContent = `${done.length} of ${total} decided: ` + (state.blind
     ? `${count("keep")} right, ${count("other") + count("accept")} wrong, ${count("skip")} cannot be said`
     : `${count("accept")} accepted, ${count("keep")} kept, ${count("other")} changed, ${count("skip")} skipped`);
-  at("fill").style.width = `${(100 * done.length) / Math.max(1, state.queue.length)}%`;
-  at("bar").setAttribute("aria-valuemax", state.queue.length);
+  at("fill").style.width = `${(100 * done.length) / Math.max(1, total)}%`;
+  at("bar").setAttribute("aria-valuemax", total);
   at("bar").setAttribute("aria-valuenow", done.length);
   const agreement = state.agreement;
   at("agreement").hidden = !agreement;
@@ -160,7 +161,7 @@ function budgetChart(points) {
     "aria-label": `Wrong labels found, from 0 to ${wrong} expected, over looks from the top, 0 to ${labels}` });
   const path = points.map(([n, found]) => `${(300 * n / Math.max(1, labels) + 10).toFixed(1)},${(95 - 80 * found / Math.max(1e-9, wrong)).toFixed(1)}`);
   chart.append(drawn("path", { class: "axis", d: "M10 15V95H310" }), drawn("polyline", { points: path.join(" ") }),
-    drawn("text", { x: 10, y: 10 }, `${wrong} wrong labels`),
+    drawn("text", { x: 10, y: 10 }, `${Math.round(wrong)} wrong labels expected`),
     drawn("text", { x: 310, y: 112, "text-anchor": "end" }, `looks from the top: ${labels}`));
   return chart;
 }
