@@ -21,9 +21,9 @@ from fedwinnow.auditing.audit_folder import (
 )
 from fedwinnow.auditing.audit_report import write_report
 from fedwinnow.auditing.audit_settings import AuditAsked
-from fedwinnow.auditing.claims import Claims, Finding, Opinions, claims_of
+from fedwinnow.auditing.claims import Claims, CommonFinding, Opinions, claims_of
 from fedwinnow.auditing.judging_models import Judged, find_judge, judge_run, prepare_audit, train_and_judge
-from fedwinnow.auditing.statements import ASSUMPTIONS, CALLS, CANNOT, FEWEST_CALLS, NOTHING
+from fedwinnow.auditing.statements import ASSUMPTIONS, CALLS, CANNOT, FEWEST_CALLS, NOTHING, RANGE
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load, understood
 from fedwinnow.data.source import Source
@@ -197,7 +197,7 @@ def with_threshold_chosen(settings: AuditSettings, claims: Claims | None) -> Aud
 def claims_as_value(claims: Claims | None, verdicts: list[SiteVerdict], threshold: float) -> dict[str, Any]:
     """What is claimed about all sites together, as values."""
     said = [verdict.statement for verdict in verdicts]
-    together = next((word for word in (CALLS, CANNOT, NOTHING) if any(one.said == word for one in said)), CANNOT)
+    together = next((word for word in (CALLS, RANGE, CANNOT, NOTHING) if any(one.said == word for one in said)), CANNOT)
     called = np.concatenate([verdict.p_wrong[verdict.flagged] for verdict in verdicts])
     if claims is None:
         return {"said": CANNOT, "reason": said[0].reason, "skill": None, "calls": 0}
@@ -219,7 +219,7 @@ def claims_as_value(claims: Claims | None, verdicts: list[SiteVerdict], threshol
     }
 
 
-def rates_as_value(finding: Finding) -> dict[str, float]:
+def rates_as_value(finding: CommonFinding) -> dict[str, float]:
     """The rates of wrong labels common to all sites that the counts allow, and the one that is claimed."""
     allowed = finding.range
     return {

@@ -155,7 +155,7 @@ def joined(samples: Floats, differing: Floats, least: int) -> tuple[Floats, Floa
 
 
 @dataclass(frozen=True, eq=False)
-class Finding:
+class CommonFinding:
     """What the coordinator makes of the counts; sites get it."""
 
     skill: float  # what the surest predictions know beyond the commonest class: 1 all, 0 nothing
@@ -184,7 +184,7 @@ class Finding:
         return bool(self.rates[site] > 0)
 
 
-def finding_of(sites: list[SiteCounts], by_class: ClassCounts) -> Finding:
+def finding_of(sites: list[SiteCounts], by_class: ClassCounts) -> CommonFinding:
     """Explain the counts of all sites."""
     rows, classes = rows_of(sites), len(by_class.given)
     counts = Counts(
@@ -200,7 +200,7 @@ def finding_of(sites: list[SiteCounts], by_class: ClassCounts) -> Finding:
         tried = [explain(counts, middles / 3, (0.0,), start=start).mid for start in (0.0, -3.0)]
         chosen = max(tried, key=lambda fit: fit.value)
     rates = chosen.common + cautious_excess(counts, chosen.hard, chosen.common)
-    return Finding(skill, by_class, chosen, plain, rates[rows], np.maximum(plain.high.rates, rates)[rows])
+    return CommonFinding(skill, by_class, chosen, plain, rates[rows], np.maximum(plain.high.rates, rates)[rows])
 
 
 def rows_of(sites: list[SiteCounts]) -> Integers:
@@ -232,7 +232,7 @@ def ranks_of(counts: Counts) -> Floats:
     return np.asarray(norm.ppf(np.clip(below, 1e-4, 1 - 1e-4)))
 
 
-def sure_errors(opinions: Opinions, finding: Finding, site: int, classes: int, least: int = 0) -> Floats:
+def sure_errors(opinions: Opinions, finding: CommonFinding, site: int, classes: int, least: int = 0) -> Floats:
     """W: how often label j stands where the models are sure of k, in bins with more wrong labels than hard ones."""
     sure = finding.explanation.hard[opinions.bin] < finding.rates[site] / 2
     found = np.zeros((classes, classes))
@@ -323,7 +323,7 @@ def bins_of(values: Floats, edges: Floats) -> Integers:
 class Claims:
     """What may be said about the labels of all sites."""
 
-    finding: Finding
+    finding: CommonFinding
     p_wrong: list[Floats]  # per site and sample; NaN where it cannot be told
     decoys: Decoys
 
@@ -352,14 +352,14 @@ def claims_of(sites: list[Opinions], classes: int, least: int = 0) -> Claims:
     return Claims(finding, p_wrong, decoys)
 
 
-def odds_at(opinions: Opinions, finding: Finding, site: int, going: Floats) -> Odds | None:
+def odds_at(opinions: Opinions, finding: CommonFinding, site: int, going: Floats) -> Odds | None:
     """The odds at a site; None where no label may be called wrong."""
     if not finding.can_tell(site):
         return None
     return Odds.of(opinions, finding.explanation.hard, float(finding.rates[site]), going)
 
 
-def own_p_wrong(opinions: Opinions, finding: Finding, site: int, odds: Odds | None, decoys: Decoys) -> Floats:
+def own_p_wrong(opinions: Opinions, finding: CommonFinding, site: int, odds: Odds | None, decoys: Decoys) -> Floats:
     """p_wrong of a site's labels; 0 where nothing was found, NaN where it cannot be told."""
     if odds is not None:
         found = p_wrong_of(odds.given(opinions.given), decoys.limits)

@@ -52,7 +52,7 @@ class Judged:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class JudgingPart:
     """One of the federations that train: which labels its models judge, and at which sites they are."""
 
     folder: str  # beside the others; empty where there is one only
@@ -129,16 +129,18 @@ def head(path: Path) -> str:
         return stream.read(2**16).decode("latin-1")
 
 
-def parts_of(stage: Stage, judge: Judge) -> list[Part]:
+def parts_of(stage: Stage, judge: Judge) -> list[JudgingPart]:
     """The federations that train: one without each fold, or two halves of the sites that judge each other."""
     return folds_of(stage) if judge.federations == 1 else halves_of(stage, judge)
 
 
-def folds_of(stage: Stage) -> list[Part]:
+def folds_of(stage: Stage) -> list[JudgingPart]:
     """One federation per fold; a fold that no site has, because all are small, is left out."""
     fold = folds(stage.scene.holdings, getattr(stage.scene.dataset.train, "groups", None), FOLDS, stage.experiment.seed)
     return [
-        Part(f"fold-{number + 1}", without(stage, fold == number), sites_with(stage, fold == number), fold == number)
+        JudgingPart(
+            f"fold-{number + 1}", without(stage, fold == number), sites_with(stage, fold == number), fold == number
+        )
         for number in range(FOLDS)
         if (fold == number).any()
     ]
@@ -158,7 +160,7 @@ def sites_with(stage: Stage, mask: Mask) -> list[int]:
     return found
 
 
-def halves_of(stage: Stage, judge: Judge) -> list[Part]:
+def halves_of(stage: Stage, judge: Judge) -> list[JudgingPart]:
     """Two halves of the sites; each judges the sites of the other half."""
     sites = everybody(stage)
     if len(sites) < 2:
@@ -166,7 +168,9 @@ def halves_of(stage: Stage, judge: Judge) -> list[Part]:
     order = permutation(stage.experiment.seed, "halves", len(sites))
     halves = [sorted(sites[place] for place in order[start::2]) for start in (0, 1)]
     return [
-        Part(f"half-{number + 1}", half_of(stage, mine), other, np.asarray(np.isin(stage.scene.holdings.client, other)))
+        JudgingPart(
+            f"half-{number + 1}", half_of(stage, mine), other, np.asarray(np.isin(stage.scene.holdings.client, other))
+        )
         for number, (mine, other) in enumerate((halves, halves[::-1]))
     ]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwinnow.auditing.claims import Claims, Finding
+from fedwinnow.auditing.claims import Claims, CommonFinding
 from fedwinnow.randomness import Floats, Integers
 
-CALLS, NOTHING, CANNOT = "calls", "nothing found", "cannot tell"
+CALLS, RANGE, NOTHING, CANNOT = "calls", "range", "nothing found", "cannot tell"
 FEWEST_CALLS = 20  # below this there is a number and no percentage
 SEEN = (
     "The models have seen these labels in training, so they cannot say how many are wrong. The labels are in order, "
@@ -71,10 +71,13 @@ def statement_of(
         return Statement(CANNOT, cannot_tell(finding, most), None, most, unknown_classes=unknown)
     least = round(float(finding.rates[site]) * int(here.sum()))
     precision = float(p_wrong[called].mean()) if int(called.sum()) >= FEWEST_CALLS else None
-    return Statement(CALLS, some_wrong(finding, site, least, most), least, most, precision, unknown)
+    reason = some_wrong(finding, site, least, most)
+    if not called.any():
+        return Statement(RANGE, f"{reason} None of them stands out enough to be called.", least, most, None, unknown)
+    return Statement(CALLS, reason, least, most, precision, unknown)
 
 
-def nothing_found(finding: Finding) -> str:
+def nothing_found(finding: CommonFinding) -> str:
     """Where it may be said."""
     beside = bool((finding.rates > 0).any())
     return (
@@ -84,7 +87,7 @@ def nothing_found(finding: Finding) -> str:
     )
 
 
-def cannot_tell(finding: Finding, most: int | None) -> str:
+def cannot_tell(finding: CommonFinding, most: int | None) -> str:
     """Why nothing may be said."""
     if not finding.skilled:
         return (
@@ -97,7 +100,7 @@ def cannot_tell(finding: Finding, most: int | None) -> str:
     )
 
 
-def some_wrong(finding: Finding, site: int, least: int, most: int | None) -> str:
+def some_wrong(finding: CommonFinding, site: int, least: int, most: int | None) -> str:
     """That there are wrong labels, and how many at least."""
     more = bool(finding.rates[site] > finding.explanation.common)
     why = (
