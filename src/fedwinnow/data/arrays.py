@@ -25,6 +25,7 @@ def from_arrays(
     ids: Any = None,
     sites: Any = None,
     true: Any = None,
+    groups: Any = None,
     class_names: Any = None,
     name: str = "arrays",
     kind: AskedKind = "auto",
@@ -34,7 +35,8 @@ def from_arrays(
 
     Images are uint8, (n, height, width) or (n, height, width, channels). Rows are numbers, (n, columns), and become
     float32. Token ids are whole numbers, (n, length), and need `kind="tokens"`. Labels are whole numbers or texts;
-    with `class_names`, whole numbers are positions in it.
+    with `class_names`, whole numbers are positions in it. `groups` says which samples belong together (a patient):
+    they stay in one part, at one site where sites are dealt out, and in one fold.
     """
     if (x_test is None) != (y_test is None):
         raise DataError(f"{name}: x_test and y_test go together; only one of them was given.")
@@ -50,6 +52,7 @@ def from_arrays(
         ids=np.arange(len(array)) if ids is None else ids_of(name, ids, len(array)),
         true=None if true is None else labels_of(name, "true", true, names, len(array), indexed),
         sites=None if sites is None else sites_of(name, sites, len(array)),
+        groups=None if groups is None else groups_of(name, groups, len(array)),
     )
     test = None if x_test is None else test_part(name, x_test, y_test, train, found, names, indexed)
     mean, std = channel_statistics(train.features) if found == "images" else ((), ())
@@ -260,6 +263,15 @@ def ids_of(name: str, given: Any, count: int) -> NDArray[Any]:
             "Give every sample a different id."
         )
     return ids
+
+
+def groups_of(name: str, given: Any, count: int) -> NDArray[Any]:
+    """The group of every sample, as texts or whole numbers."""
+    groups = one_per_sample(name, "groups", given, count)
+    if groups.dtype.kind not in "iuU":
+        raise DataError(f"{name}: groups have the type {groups.dtype}; allowed: whole numbers and texts.")
+    texts_of(name, "groups", groups)
+    return groups
 
 
 def sites_of(name: str, sites: Any, count: int) -> NDArray[np.str_]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwinnow.data.groups import group_numbers
 from fedwinnow.errors import UsageError
 from fedwinnow.randomness import Integers, permutation
 from fedwinnow.scene.holdings import Holdings
@@ -43,14 +44,6 @@ def site_folds(groups: NDArray[Any], count: int, seed: int, site: int) -> Intege
     if count < 2:
         raise UsageError(f"{count} folds were asked for; allowed: 2 or more.")
     return whole_groups(group_numbers(groups), count, np.zeros(count, np.int64), seed, site)
-
-
-def group_numbers(groups: NDArray[Any]) -> Integers:
-    """Groups as numbers 0, 1, 2, ..., in the order in which they first appear, so that names do not matter."""
-    _, first, number = np.unique(groups, return_index=True, return_inverse=True)
-    place = np.empty(len(first), np.int64)
-    place[np.argsort(first)] = np.arange(len(first))
-    return place[number.reshape(-1)]
 
 
 def at_several_sites(group: Integers, client: Integers) -> NDArray[np.bool_]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -25,14 +25,37 @@ class Population:
     clients: int
     seed: int
     sites: np.ndarray[tuple[int, ...], np.dtype[np.str_]] | None = None
+    sizes: Integers | None = None  # where groups are dealt out instead of samples: how many samples each has
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def samples(self) -> int:
+        """How many samples there are, in groups or not."""
+        return len(self) if self.sizes is None else int(self.sizes.sum())
+
+    @property
+    def what(self) -> str:
+        """What is dealt out, for a message."""
+        return "samples" if self.sizes is None else "groups of samples"
+
+    def samples_of(self, holdings: Holdings) -> Integers:
+        """How many samples every client holds."""
+        if self.sizes is None:
+            return holdings.sizes
+        counts = np.bincount(holdings.client, weights=self.sizes[holdings.rows], minlength=holdings.clients)
+        return counts.astype(np.int64)
+
 
 @dataclass(frozen=True)
 class Partition(Part):
-    """Base of every partition."""
+    """Base of every partition.
+
+    Where the data has groups, the samples of a population are groups, each with its commonest label.
+    """
+
+    by_data: ClassVar[bool] = False  # True: the data says who holds what, so groups are not dealt out
 
     @abstractmethod
     def split(self, population: Population) -> Holdings:
@@ -70,15 +93,15 @@ class UnevenPartition(Partition):
 
     def search(self, population: Population, tries: int = TRIES) -> Holdings | None:
         """The first draw in which every client is large enough."""
-        if self.minimum * population.clients > len(population):
+        if self.minimum * population.clients > population.samples:
             raise UsageError(
                 f"{self}: {population.clients} clients with at least {self.minimum} samples each need "
-                f"{self.minimum * population.clients} samples, but there are {len(population)}. "
-                f"Allowed: minimum of at most {len(population) // population.clients}, or fewer clients."
+                f"{self.minimum * population.clients} samples, but there are {population.samples}. "
+                f"Allowed: minimum of at most {population.samples // population.clients}, or fewer clients."
             )
         for attempt in range(tries):
             holdings = self.draw(population, attempt)
-            if int(holdings.sizes.min()) >= self.minimum:
+            if int(population.samples_of(holdings).min()) >= self.minimum:
                 return holdings
         return None
 
@@ -87,9 +110,9 @@ class UnevenPartition(Partition):
         last = self.draw(population, TRIES - 1)
         if self.empty == "keep":
             return last
-        small = int((last.sizes < self.minimum).sum())
+        small = int((population.samples_of(last) < self.minimum).sum())
         raise DataError(
-            f"{self}: in {TRIES} draws some client always had fewer than {self.minimum} of the {len(population)} "
+            f"{self}: in {TRIES} draws some client always had fewer than {self.minimum} of the {population.samples} "
             f"samples (in the last draw {small} of {population.clients}). {self.hint(population)}"
             f"Or set empty=keep to allow small clients."
         )
@@ -101,7 +124,7 @@ def need_clients(partition: Part, population: Population) -> None:
         raise UsageError(f"clients={population.clients} was given; allowed: 1 or more.")
     if population.clients > len(population):
         raise DataError(
-            f"{partition}: {population.clients} clients but only {len(population)} training samples; "
+            f"{partition}: {population.clients} clients but only {len(population)} training {population.what}; "
             f"allowed: at most {len(population)} clients."
         )
 
