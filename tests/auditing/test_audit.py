@@ -10,7 +10,8 @@ import pytest
 import fedwinnow
 from auditing_material import QUICK, SPEC, lines, write_patients
 from fedwinnow.auditing.audit import choices_of, perform, settings_for, with_site_column
-from fedwinnow.auditing.audit_folder import NOT_KNOWN, folder_names
+from fedwinnow.auditing.audit_folder import NOT_KNOWN
+from fedwinnow.auditing.folder_names import folder_names
 from fedwinnow.auditing.judging_models import Judged
 from fedwinnow.cli import main
 from fedwinnow.errors import DataError, FedwinnowWarning, UsageError

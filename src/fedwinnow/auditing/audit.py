@@ -15,14 +15,14 @@ from fedwinnow.auditing.audit_folder import (
     NOT_KNOWN,
     Previews,
     SiteVerdict,
-    folder_names,
-    table_text,
     verdicts_of,
     write_site,
 )
 from fedwinnow.auditing.audit_report import write_report
 from fedwinnow.auditing.audit_settings import AuditAsked
+from fedwinnow.auditing.folder_names import folder_names
 from fedwinnow.auditing.judging_models import Judged, find_judge, judge_run, prepare_audit, train_and_judge
+from fedwinnow.auditing.spreadsheet_files import table_text
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load, understood
 from fedwinnow.data.source import Source

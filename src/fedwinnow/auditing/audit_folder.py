@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedwinnow import catalogue
 from fedwinnow.auditing.judging_models import Judged
+from fedwinnow.auditing.spreadsheet_files import read_table, table_text
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.sources.table_source import TableSource
 from fedwinnow.data.table_reading import TextTable
@@ -100,7 +98,7 @@ FORM: Form = {
     "compared": {"*": [[str]]},
 }
 COLUMNS = ("site", "id", "given", "suggested", "p_wrong", "decision")
-RESERVED = ("training",)
+NUMBERS = ("score", "p_wrong")
 FEWEST_OF_SITE = 10  # with fewer samples, the label frequencies of a site mean little
 FEWEST_OF_CLASS = 5  # with fewer samples at all sites together, no model knows the class
 
@@ -191,19 +189,6 @@ def site_verdict(scene: Scene, judged: Judged, site: int, threshold: float, comm
     )
 
 
-def folder_names(sites: Sequence[str]) -> list[str]:
-    """A folder name for each site: readable, safe as a path, and unique even if upper and lower case are the same."""
-    taken, names = set(RESERVED), []
-    for site in sites:
-        plain = re.sub(r"[^A-Za-z0-9._-]+|\.{2,}", "-", site).strip(".-")[:60] or "site"
-        name, number = plain, 2
-        while name.lower() in taken:
-            name, number = f"{plain}-{number}", number + 1
-        taken.add(name.lower())
-        names.append(name)
-    return names
-
-
 def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: dict[str, Any]) -> None:
     """Write audit.csv, the previews and site.json of one site."""
     sweep(folder, "audit.csv", "site.json", "report.html")  # temporary files of an audit that was killed
@@ -260,15 +245,6 @@ def audit_csv(verdict: SiteVerdict) -> str:
     return table_text(COLUMNS, zip(*columns, strict=True))
 
 
-def table_text(header: Sequence[str], rows: Any) -> str:
-    """A CSV file as text."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue()
-
-
 def read_site(folder: Path) -> dict[str, Any]:
     """The checked content of site.json."""
     path = folder / "site.json"
@@ -288,20 +264,8 @@ def read_site(folder: Path) -> dict[str, Any]:
 def read_audit(folder: Path) -> list[dict[str, str]]:
     """The lines of audit.csv, checked, because a person may have edited the file."""
     path = folder / "audit.csv"
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream)
-            rows, header = list(reader), reader.fieldnames or []
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise DataError(f"{path}: cannot be read ({problem}).") from None
-    absent = [name for name in COLUMNS if name not in header]
-    if absent:
-        raise DataError(f"{path} has no column '{absent[0]}'; needed: {', '.join(COLUMNS)}.")
+    rows = read_table(path, COLUMNS, NUMBERS)
     for number, row in enumerate(rows, start=1):
-        if None in row or any(row[name] is None for name in COLUMNS):
-            raise DataError(
-                f"{path}, row {number} (line {number + 1}): it does not have as many cells as the first line."
-            )
         row["decision"] = row["decision"].strip()
         if not is_share(row["p_wrong"]) and (row["p_wrong"] or row["decision"] == REVIEW):
             raise DataError(

@@ -98,7 +98,7 @@ class Audit(AuditAsked, Flags):
 def default_folder(data: Any) -> Path:
     """audits/<data>."""
     name = str(getattr(data, "name", data))
-    return Path("audits") / (re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60] or "audit")
+    return Path("audits") / (re.sub(r"[\W_]+", "-", name).strip("-")[:60] or "audit")
 
 
 def show_outcome(outcome: AuditOutcome, console: Console) -> None:

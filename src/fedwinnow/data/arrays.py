@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 
 from fedwinnow.data.dataset import Dataset, Kind, Labels, Resident, Samples
 from fedwinnow.data.images import channel_statistics
+from fedwinnow.data.label_kinds import refuse_no_classes
 from fedwinnow.data.labels import class_names_of, class_numbers, name_some, warn_of_alike_classes
 from fedwinnow.errors import DataError, UsageError, unknown
+
+INSIST = "If they are classes after all, name them: class_names=, in an .npz file the array class_names."
 
 AskedKind = Literal["auto", "images", "rows", "tokens"]
 
@@ -45,6 +48,10 @@ def from_arrays(
     if vocabulary is not None and found != "tokens":
         raise UsageError(f"{name}: vocabulary={vocabulary} was given, but x holds {found}; allowed: with kind=tokens.")
     names = names_of(name, given, class_names)
+    if class_names is None:
+        values, counts = np.unique(whole(name, "y", given), return_counts=True)
+        known = dict(zip(texts_of(name, "y", values), counts.tolist(), strict=True))
+        refuse_no_classes(f"{name}: y", known, INSIST)
     indexed = class_names is not None
     train = Samples(
         features=Resident(features_of(f"{name}: x", array, found)),

@@ -49,6 +49,9 @@ class TableSource(Source):
     test_path: Path | None = option(None, "A second file with the test rows.")
     ignore: str | None = option(None, "Columns to leave out, separated by |.")
     max_categories: int = option(100, "How many different texts a column may have before it is refused.", at_least=2)
+    classes: Literal["checked", "any"] = option(
+        "checked", "Refuse labels that look like measurements, ids or several labels in one cell, or take any."
+    )
     schema: Path | None = option(None, "A JSON file with a schema that another site fitted, instead of fitting one.")
     size: int | None = option(
         None, "Height and width of the images; without it the most common size.", at_least=1, at_most=10000
@@ -178,7 +181,7 @@ class TableSource(Source):
         """The given schema, or one fitted on the training rows."""
         features = self.feature_names(table)
         if self.schema is None:
-            return fit(table, features, self.label, self.max_categories)
+            return fit(table, features, self.label, self.max_categories, any_labels=self.classes == "any")
         schema = read_schema(self.schema)
         if bool(schema.columns) != bool(features):
             raise DataError(
