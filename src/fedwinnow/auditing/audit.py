@@ -18,6 +18,7 @@ from fedwinnow.auditing.audit_folder import (
     verdicts_of,
     write_site,
 )
+from fedwinnow.auditing.audit_index import write_index
 from fedwinnow.auditing.audit_report import write_report
 from fedwinnow.auditing.audit_settings import AuditAsked
 from fedwinnow.auditing.folder_names import folder_names
@@ -182,6 +183,7 @@ def write_coordinator(outcome: AuditOutcome) -> None:
     write_text(
         outcome.folder / "audit.json", json.dumps({"format": FORMAT, **outcome.facts}, indent=1, allow_nan=False) + "\n"
     )
+    write_index(outcome.folder, outcome.facts["data"]["name"], outcome.counts())
     rows = [["" if line[name] is None else line[name] for name in SITE_COLUMNS] for line in outcome.counts()]
     write_text(outcome.folder / "sites.csv", table_text(SITE_COLUMNS, rows))
 
@@ -211,25 +213,31 @@ def choices_of(threshold: float | None, expected_false_alarms: float | None, sel
     return {} if threshold is None else {"threshold": threshold}
 
 
-def with_site_column(data: Any, site: str | None) -> Any:
-    """The data with the column that names the site of every sample."""
-    if site is None:
-        return data
+def with_columns(data: Any, **columns: str | None) -> Any:
+    """The data with the columns that name the site and the group of every sample."""
+    for role, column in columns.items():
+        data = data if column is None else with_column(data, role, column)
+    return data
+
+
+def with_column(data: Any, role: str, column: str) -> Any:
+    """The data with the column of one role."""
     found = understood(data)
     if isinstance(found, str):
         name, values = parse_spec(found)
         found = {"kind": name, **values}
     if not isinstance(found, dict):
-        raise UsageError("--site names a column of a table; write it into the data itself here.")
-    if found.get("site", site) != site:
-        raise UsageError(f"--site {site} was given, but the data says site={found['site']}. Give one of them.")
-    return {**found, "site": site}
+        raise UsageError(f"--{role} names a column of a table; write it into the data itself here.")
+    if found.get(role, column) != column:
+        raise UsageError(f"--{role} {column} was given, but the data says {role}={found[role]}. Give one of them.")
+    return {**found, role: column}
 
 
 def settings_for(
     data: Any,
     *,
     site: str | None = None,
+    group: str | None = None,
     clients: int | None = None,
     partition: Any = None,
     judge: str | None = None,
@@ -241,7 +249,7 @@ def settings_for(
         raise UsageError(f"--clients {clients} was given; allowed: 1 or more.")
     if clients is not None and site is not None:
         raise UsageError("--site and --clients exclude each other: the column says who holds what, or chance does.")
-    dataset = data if isinstance(data, Dataset) else load_data(with_site_column(data, site))
+    dataset = data if isinstance(data, Dataset) else load_data(with_columns(data, site=site, group=group))
     if partition is None or clients is None:
         partition = partition_of(dataset, clients, partition)
     settings = {"data": dataset, "clients": clients or 1, "partition": partition, **others}
@@ -256,6 +264,7 @@ def settings_asked(asked: AuditAsked, data: Any, choices: dict[str, Any]) -> Aud
     return settings_for(
         data,
         site=asked.site,
+        group=asked.group,
         clients=asked.clients,
         partition=asked.partition,
         judge=asked.judge,

@@ -98,6 +98,7 @@ FORM: Form = {
     "compared": {"*": [[str]]},
 }
 COLUMNS = ("site", "id", "given", "suggested", "p_wrong", "decision")
+GROUP = "group"  # a further column, where the data has groups
 NUMBERS = ("score", "p_wrong")
 FEWEST_OF_SITE = 10  # with fewer samples, the label frequencies of a site mean little
 FEWEST_OF_CLASS = 5  # with fewer samples at all sites together, no model knows the class
@@ -126,6 +127,7 @@ class SiteVerdict:
     p_wrong: Floats  # the score as a number from 0 to 1; NaN where there are too few samples to judge
     decision: NDArray[np.str_]
     compared: dict[int, list[list[int]]]  # place -> places of the given class, places of the suggested class
+    groups: NDArray[Any] | None = None  # which samples belong together, where the data says it
 
     def __len__(self) -> int:
         return len(self.given)
@@ -186,6 +188,7 @@ def site_verdict(scene: Scene, judged: Judged, site: int, threshold: float, comm
         p_wrong=p_wrong[order],
         decision=decision[order],
         compared=compared,
+        groups=None if (groups := scene.dataset.train.groups) is None else groups[rows][order],
     )
 
 
@@ -242,7 +245,8 @@ def audit_csv(verdict: SiteVerdict) -> str:
         p_wrong,
         verdict.decision.tolist(),
     ]
-    return table_text(COLUMNS, zip(*columns, strict=True))
+    further = {} if verdict.groups is None else {GROUP: verdict.groups.tolist()}
+    return table_text((*COLUMNS, *further), zip(*columns, *further.values(), strict=True))
 
 
 def read_site(folder: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -26,14 +27,10 @@ def folder_names(sites: Sequence[str], taken: Iterable[str] = RESERVED) -> list[
 
 def safe_name(text: str) -> str:
     """Letters and digits of all scripts, dots, underlines and dashes; runs of anything else become one dash."""
-    kept = ""
+    marked = ""
     for letter in unicodedata.normalize("NFC", text):
-        kept += letter if is_kept(letter, kept) else "-"
-    while ".." in kept:
-        kept = kept.replace("..", "-")
-    while "--" in kept:
-        kept = kept.replace("--", "-")
-    kept = kept.strip(".-")[:LONGEST]
+        marked += letter if is_kept(letter, marked) else "/"
+    kept = re.sub(r"/+|\.{2,}", "-", marked).strip(".-")[:LONGEST]
     while len(kept.encode()) > MOST_BYTES:
         kept = kept[:-1]
     kept = kept.rstrip(".-")

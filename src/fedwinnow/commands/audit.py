@@ -38,6 +38,9 @@ HIDDEN = (
 )
 
 
+LISTED = 20  # reports that are named at the end; index.html has links to all
+
+
 @as_flags(*HIDDEN)
 @dataclass(frozen=True)
 class Audit(AuditAsked, Flags):
@@ -90,7 +93,7 @@ class Audit(AuditAsked, Flags):
 
     def refuse_beside_run(self) -> None:
         """A run is trained already, and knows who holds what."""
-        for name in ("site", *settings_in(Experiment)):
+        for name in ("site", "group", *settings_in(Experiment)):
             if getattr(self, name) != settings_in(Audit)[name].default:
                 raise UsageError(f"{flag_of(name)} was given with --run, whose model is trained already; leave it out.")
 
@@ -117,8 +120,11 @@ def show_outcome(outcome: AuditOutcome, console: Console) -> None:
     show_truth(outcome.facts, console)
     console.print(f"written to [bold]{escaped(outcome.folder)}[/]; open")
     worst = sorted(outcome.counts(), key=lambda line: -line["to_review"])
-    for line in worst[:3]:
+    for line in worst[:LISTED]:
         console.print(f"  {outcome.folder / line['folder'] / 'report.html'}", markup=False)
+    if len(worst) > LISTED:
+        left = f"  ... and the reports of {len(worst) - LISTED} more sites, with fewer labels to look at"
+        console.print(f"{left}: {outcome.folder / 'index.html'} has links to all of them", markup=False)
     console.print(f"then: fedwinnow review {outcome.folder / worst[0]['folder']}", markup=False)
 
 

@@ -14,7 +14,10 @@ from fedwinnow.data.label_kinds import refuse_no_classes
 from fedwinnow.data.labels import class_names_of, class_numbers, name_some, warn_of_alike_classes
 from fedwinnow.errors import DataError, UsageError, unknown
 
-INSIST = "If they are classes after all, name them: class_names=, in an .npz file the array class_names."
+INSIST = (
+    "If they are classes after all, write names instead of numbers ('class 7'), or give class_names= (in an .npz file "
+    "the array class_names)."
+)
 
 AskedKind = Literal["auto", "images", "rows", "tokens"]
 
