@@ -74,6 +74,16 @@ class Resident:
 
 
 @dataclass(frozen=True, eq=False)
+class FieldRows(Resident):
+    """Rows of a table that know which numbers belong to which field of the table."""
+
+    columns: tuple[Column, ...]
+
+    def subset(self, rows: Rows) -> FieldRows:
+        return FieldRows(self.take(rows), self.columns)
+
+
+@dataclass(frozen=True, eq=False)
 class Texts:
     """The texts behind token ids, for encoders that read texts; the strings are shared by all subsets."""
 

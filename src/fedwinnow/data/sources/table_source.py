@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.data.content_hash import Contents, contents_of_files
-from fedwinnow.data.dataset import Dataset, Features, Resident, Samples, Texts
+from fedwinnow.data.dataset import Dataset, Features, FieldRows, Resident, Samples, Texts
 from fedwinnow.data.groups import warn_of_groups_in_both_parts
 from fedwinnow.data.images import BrokenImage, ImageFrame, channel_statistics, common_frame, load_images
 from fedwinnow.data.input_form import InputForm
@@ -236,7 +236,7 @@ class TableSource(Source):
             )
         if self.text is not None:
             return Resident(token_ids(table.column(self.text), self.length, self.vocabulary))
-        return Resident(encode_rows(table, schema))
+        return FieldRows(encode_rows(table, schema), schema.columns)
 
     def frame_of(self, tables: list[TextTable]) -> ImageFrame | None:
         """The shape of all images, or None where there are none."""
