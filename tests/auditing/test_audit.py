@@ -11,11 +11,11 @@ import fedwinnow
 from auditing_material import QUICK, SPEC, lines, write_patients
 from fedwinnow.auditing.audit import choices_of, perform, settings_for, with_columns
 from fedwinnow.auditing.audit_folder import NOT_KNOWN, read_audit
-from fedwinnow.auditing.folder_names import folder_names
 from fedwinnow.auditing.judging_models import Judged
 from fedwinnow.cli import main
 from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
 from fedwinnow.experiment.play import Execution, Watcher
+from fedwinnow.files import folder_names
 
 SITES = ("north", "south", "a---b-east")
 
@@ -155,7 +155,7 @@ def test_wrong_use_is_explained(words, said, capsys, tmp_path, monkeypatch):
 
 
 def test_folder_names_are_harmless_and_differ():
-    assert folder_names(["a/b", "a b", "A-b", "../..", "", "training", "x" * 99]) == [
+    assert folder_names(["a/b", "a b", "A-b", "../..", "", "training", "x" * 99], ["training"]) == [
         "a-b",
         "a-b-2",
         "A-b-3",

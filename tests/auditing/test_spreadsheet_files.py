@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from fedwinnow.auditing.audit import RESERVED
 from fedwinnow.auditing.decisions import Decision, read_decisions, save_decision
-from fedwinnow.auditing.folder_names import RESERVED, folder_names, safe_name, same_key
 from fedwinnow.auditing.spreadsheet_files import as_given, harmless, read_table, table_text
 from fedwinnow.errors import DataError
+from fedwinnow.files import folder_names, safe_name, same_key
 
 TEXTS = some.text(some.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 RISKY = some.builds(str.__add__, some.sampled_from(["=", "+", "-", "@", "\t", "\r", "'", "'=", "''-", "1", ""]), TEXTS)
@@ -140,7 +141,7 @@ def test_letters_stay():
 
 def test_names_that_a_system_takes_for_one_differ():
     decomposed = unicodedata.normalize("NFD", "Charité")
-    names = folder_names(["Charité", decomposed, "CHARITÉ", "straße", "STRASSE", "Training", "index.html"])
+    names = folder_names(["Charité", decomposed, "CHARITÉ", "straße", "STRASSE", "Training", "index.html"], RESERVED)
     assert names == ["Charité", "Charité-2", "CHARITÉ-3", "straße", "STRASSE-2", "Training-2", "index.html-2"]
 
 
@@ -160,7 +161,7 @@ def test_names_of_devices_are_no_folders(site, name):
 
 @given(some.lists(some.text(max_size=80), max_size=5))
 def test_every_name_is_safe(sites):
-    names = folder_names(sites)
+    names = folder_names(sites, RESERVED)
     assert len({same_key(name) for name in (*names, *RESERVED)}) == len(sites) + len(RESERVED)
     for name in names:
         assert name == unicodedata.normalize("NFC", name)

@@ -18,10 +18,8 @@ from fedwinnow.auditing.audit_folder import (
     verdicts_of,
     write_site,
 )
-from fedwinnow.auditing.audit_index import write_index
-from fedwinnow.auditing.audit_report import write_report
+from fedwinnow.auditing.audit_report import write_index, write_report
 from fedwinnow.auditing.audit_settings import AuditAsked
-from fedwinnow.auditing.folder_names import folder_names
 from fedwinnow.auditing.judging_models import Judged, find_judge, judge_run, prepare_audit, train_and_judge
 from fedwinnow.auditing.spreadsheet_files import table_text
 from fedwinnow.data.dataset import Dataset
@@ -33,7 +31,7 @@ from fedwinnow.experiment.play import Execution, Watcher
 from fedwinnow.experiment.prepare import make_scene, prepare
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment, experiment_of
-from fedwinnow.files import FORMAT, write_text
+from fedwinnow.files import FORMAT, folder_names, write_text
 from fedwinnow.metrics.detection import relabelling, sample_detection
 from fedwinnow.options import parse_spec
 from fedwinnow.setting import settings_in
@@ -45,6 +43,7 @@ DEFAULT_JUDGE = "mean"
 # Chosen on scenes with planted errors (results/audit.md): 0.5 flags up to three times as many labels as are wrong, and
 # 0.9 misses most systematic errors.
 DEFAULT_THRESHOLD = 0.7
+RESERVED = ("training", "audit.json", "sites.csv", "index.html")  # what else is in an audit folder
 SITE_COLUMNS = ("site", "folder", "samples", "judged", "to_review", "estimated_wrong", "estimated_rate", "reason")
 P_WRONG = (
     "p_wrong is a score from 0 to 1 that puts the labels in order: how much of their belief the models put on other "
@@ -105,7 +104,7 @@ def perform(
         settings, choice = with_encoder_chosen(settings)
         judged = ask_judge(settings, out, execution, watchers)
         verdicts = verdicts_of(judged, settings.threshold)
-        names = folder_names([verdict.site for verdict in verdicts])
+        names = folder_names([verdict.site for verdict in verdicts], RESERVED)
         facts = facts_of(settings, judged) | encoder_facts(judged.stage.experiment.encoder, choice)
         previews = Previews.of(judged.stage.scene.dataset, table, columns)
         for verdict, name in zip(verdicts, names, strict=True):

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedwinnow.data.table_reading import sniff
 from fedwinnow.errors import DataError
 
 FORMULA = "=+-@\t\r\n"  # a cell that begins with one of these may be taken for a formula
@@ -55,7 +54,8 @@ def read_table(path: Path, needed: Sequence[str], numbers: Sequence[str] = ()) -
     column, are left out, because spreadsheets add them.
     """
     text = text_of_table(path)
-    delimiter = sniff(text)
+    first = text.lstrip().partition("\n")[0]
+    delimiter = max(",;\t", key=first.count)  # no name of a column of ours has one of these
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     rows: list[Row] = []
     header: list[str] = []

@@ -33,7 +33,10 @@ def why_no_classes(counts: Mapping[str, int]) -> str:
     """What is wrong with labels that are no classes; empty for classes."""
     rows, several = sum(counts.values()), len(counts)
     if rows >= FEWEST_ROWS and several == rows:
-        return f"has a different value in every one of {rows} rows, so it is an id or a measurement and no class."
+        return (
+            f"has {several} different values in {rows} rows, one in each, so it does not look like a class but like an "
+            "id or a measurement."
+        )
     if several > max(FEW_WHOLE, rows // 2):
         return f"has {several} different values in {rows} rows, so it does not look like a class."
     numbers = [number_of(text) for text in counts]

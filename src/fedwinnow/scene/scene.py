@@ -24,10 +24,9 @@ from fedwinnow.errors import DataError, UsageError
 from fedwinnow.files import FORMAT, Form, Maybe, check_format, demand, json_of, replacing, write_text
 from fedwinnow.options import Part
 from fedwinnow.randomness import Floats, Integers
-from fedwinnow.scene.dealing import TOGETHER, deal, warn_of_groups_at_several_sites
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.noise import Ground, make_noise
-from fedwinnow.scene.partition import Partition, Population
+from fedwinnow.scene.partition import TOGETHER, Partition, Population, deal, warn_of_shared_groups
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ class Scene:
         holdings = deal(rule, Population(labels, dataset.classes, clients, seed, dataset.train.sites), groups)
         names = site_names(rule, dataset, holdings.clients)
         if groups is not None and rule.by_data:
-            warn_of_groups_at_several_sites(dataset.name, holdings, groups, names)
+            warn_of_shared_groups(dataset.name, holdings, groups, names)
         ground = Ground(dataset, holdings, labels[holdings.rows], seed)
         noisy = mistakes.apply(ground)
         return cls(
@@ -423,7 +422,7 @@ def import_scene(dataset: Dataset, path: Path, *, seed: int, test_share: float) 
         )
     names = tuple(f"client-{number}" for number in range(holdings.clients))
     if dataset.train.groups is not None:
-        warn_of_groups_at_several_sites(dataset.name, holdings, dataset.train.groups, names)
+        warn_of_shared_groups(dataset.name, holdings, dataset.train.groups, names)
     truth = arrays.get("true")
     if truth is None and (dataset.labels_trusted or dataset.train.true is not None):
         truth = dataset.train.labels if dataset.train.true is None else dataset.train.true
