@@ -14,15 +14,14 @@ import numpy as np
 from fedwinnow.auditing.audit_folder import (
     Previews,
     SiteVerdict,
-    folder_names,
-    table_text,
     verdicts_of,
     write_site,
 )
-from fedwinnow.auditing.audit_report import write_report
+from fedwinnow.auditing.audit_report import write_index, write_report
 from fedwinnow.auditing.audit_settings import AuditAsked
 from fedwinnow.auditing.claims import Claims, CommonFinding, Opinions, claims_of
 from fedwinnow.auditing.judging_models import Judged, find_judge, judge_run, prepare_audit, train_and_judge
+from fedwinnow.auditing.spreadsheet_files import table_text
 from fedwinnow.auditing.statements import ASSUMPTIONS, CALLS, CANNOT, FEWEST_CALLS, NOTHING, RANGE
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load, understood
@@ -33,7 +32,7 @@ from fedwinnow.experiment.play import Execution, Watcher
 from fedwinnow.experiment.prepare import make_scene, prepare
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment, experiment_of
-from fedwinnow.files import FORMAT, write_text
+from fedwinnow.files import FORMAT, folder_names, write_text
 from fedwinnow.metrics.detection import relabelling, sample_detection
 from fedwinnow.options import parse_spec
 from fedwinnow.setting import settings_in
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 
 DEFAULT_JUDGE = "mean"
 DEFAULT_THRESHOLD = 0.5  # a label is called where it is at least as likely wrong as right
+RESERVED = ("training", "audit.json", "sites.csv", "index.html")  # what else is in an audit folder
 SITE_COLUMNS = (
     "site",
     "folder",
@@ -111,7 +111,7 @@ def perform(
         claims = claims_about(judged)
         settings = with_threshold_chosen(settings, claims)
         verdicts = verdicts_of(judged, claims, settings.threshold)
-        names = folder_names([verdict.site for verdict in verdicts])
+        names = folder_names([verdict.site for verdict in verdicts], RESERVED)
         facts = facts_of(settings, judged) | encoder_facts(judged.stage.experiment.encoder, choice)
         facts |= {"claims": claims_as_value(claims, verdicts, settings.threshold)}
         previews = Previews.of(judged.stage.scene.dataset, table, columns)
@@ -256,6 +256,7 @@ def write_coordinator(outcome: AuditOutcome) -> None:
     write_text(
         outcome.folder / "audit.json", json.dumps({"format": FORMAT, **outcome.facts}, indent=1, allow_nan=False) + "\n"
     )
+    write_index(outcome.folder, outcome.facts["data"]["name"], outcome.counts())
     rows = [["" if line[name] is None else line[name] for name in SITE_COLUMNS] for line in outcome.counts()]
     write_text(outcome.folder / "sites.csv", table_text(SITE_COLUMNS, rows))
 
@@ -283,25 +284,31 @@ def choices_of(threshold: float | None, expected_false_alarms: float | None, sel
     return {name: value for name, value in chosen.items() if value is not None}
 
 
-def with_site_column(data: Any, site: str | None) -> Any:
-    """The data with the column that names the site of every sample."""
-    if site is None:
-        return data
+def with_columns(data: Any, **columns: str | None) -> Any:
+    """The data with the columns that name the site and the group of every sample."""
+    for role, column in columns.items():
+        data = data if column is None else with_column(data, role, column)
+    return data
+
+
+def with_column(data: Any, role: str, column: str) -> Any:
+    """The data with the column of one role."""
     found = understood(data)
     if isinstance(found, str):
         name, values = parse_spec(found)
         found = {"kind": name, **values}
     if not isinstance(found, dict):
-        raise UsageError("--site names a column of a table; write it into the data itself here.")
-    if found.get("site", site) != site:
-        raise UsageError(f"--site {site} was given, but the data says site={found['site']}. Give one of them.")
-    return {**found, "site": site}
+        raise UsageError(f"--{role} names a column of a table; write it into the data itself here.")
+    if found.get(role, column) != column:
+        raise UsageError(f"--{role} {column} was given, but the data says {role}={found[role]}. Give one of them.")
+    return {**found, role: column}
 
 
 def settings_for(
     data: Any,
     *,
     site: str | None = None,
+    group: str | None = None,
     clients: int | None = None,
     partition: Any = None,
     judge: str | None = None,
@@ -313,7 +320,7 @@ def settings_for(
         raise UsageError(f"--clients {clients} was given; allowed: 1 or more.")
     if clients is not None and site is not None:
         raise UsageError("--site and --clients exclude each other: the column says who holds what, or chance does.")
-    dataset = data if isinstance(data, Dataset) else load_data(with_site_column(data, site))
+    dataset = data if isinstance(data, Dataset) else load_data(with_columns(data, site=site, group=group))
     if partition is None or clients is None:
         partition = partition_of(dataset, clients, partition)
     settings = {"data": dataset, "clients": clients or 1, "partition": partition, **others}
@@ -328,6 +335,7 @@ def settings_asked(asked: AuditAsked, data: Any, choices: dict[str, Any]) -> Aud
     return settings_for(
         data,
         site=asked.site,
+        group=asked.group,
         clients=asked.clients,
         partition=asked.partition,
         judge=asked.judge,

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ from numpy.typing import NDArray
 from fedwinnow import catalogue
 from fedwinnow.auditing.claims import Claims
 from fedwinnow.auditing.judging_models import Judged
+from fedwinnow.auditing.spreadsheet_files import read_table, table_text
 from fedwinnow.auditing.statements import Statement, statement_of
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.sources.table_source import TableSource
@@ -103,7 +101,8 @@ FORM: Form = {
 }
 COLUMNS = ("site", "id", "given", "suggested", "score", "p_wrong", "decision")
 NEEDED = ("site", "id", "given", "suggested", "p_wrong", "decision")  # audits of version 0.1 have no score
-RESERVED = ("training",)
+GROUP = "group"  # a further column, where the data has groups
+NUMBERS = ("score", "p_wrong")
 FEWEST_OF_SITE = 10  # with fewer samples, the label frequencies of a site mean little
 FEWEST_OF_CLASS = 5  # with fewer samples at all sites together, no model knows the class
 
@@ -127,6 +126,7 @@ class SiteVerdict:
     decision: NDArray[np.str_]
     compared: dict[int, list[list[int]]]  # place -> places of the given class, places of the suggested class
     statement: Statement
+    groups: NDArray[Any] | None = None  # which samples belong together, where the data says it
 
     def __len__(self) -> int:
         return len(self.given)
@@ -197,20 +197,8 @@ def site_verdict(
         decision=decision[order],
         compared=compared,
         statement=statement_of(claims, number, scene.data.class_names, given, p_wrong, flagged, enough),
+        groups=None if (groups := scene.dataset.train.groups) is None else groups[rows][order],
     )
-
-
-def folder_names(sites: Sequence[str]) -> list[str]:
-    """A folder name for each site: readable, safe as a path, and unique even if upper and lower case are the same."""
-    taken, names = set(RESERVED), []
-    for site in sites:
-        plain = re.sub(r"[^A-Za-z0-9._-]+|\.{2,}", "-", site).strip(".-")[:60] or "site"
-        name, number = plain, 2
-        while name.lower() in taken:
-            name, number = f"{plain}-{number}", number + 1
-        taken.add(name.lower())
-        names.append(name)
-    return names
 
 
 def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: dict[str, Any]) -> None:
@@ -267,16 +255,8 @@ def audit_csv(verdict: SiteVerdict) -> str:
         p_wrong,
         verdict.decision.tolist(),
     ]
-    return table_text(COLUMNS, zip(*columns, strict=True))
-
-
-def table_text(header: Sequence[str], rows: Any) -> str:
-    """A CSV file as text."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue()
+    further = {} if verdict.groups is None else {GROUP: verdict.groups.tolist()}
+    return table_text((*COLUMNS, *further), zip(*columns, *further.values(), strict=True))
 
 
 def read_site(folder: Path) -> dict[str, Any]:
@@ -298,20 +278,8 @@ def read_site(folder: Path) -> dict[str, Any]:
 def read_audit(folder: Path) -> list[dict[str, str]]:
     """The lines of audit.csv, checked, because a person may have edited the file."""
     path = folder / "audit.csv"
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream)
-            rows, header = list(reader), reader.fieldnames or []
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise DataError(f"{path}: cannot be read ({problem}).") from None
-    absent = [name for name in NEEDED if name not in header]
-    if absent:
-        raise DataError(f"{path} has no column '{absent[0]}'; needed: {', '.join(NEEDED)}.")
+    rows = read_table(path, NEEDED, NUMBERS)
     for number, row in enumerate(rows, start=1):
-        if None in row or any(value is None for value in row.values()):
-            raise DataError(
-                f"{path}, row {number} (line {number + 1}): it does not have as many cells as the first line."
-            )
         row["decision"] = row["decision"].strip()
         if not is_share(row["p_wrong"]) and (row["p_wrong"] or row["decision"] == REVIEW):
             raise DataError(

@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from fedwinnow.auditing.audit_folder import CANNOT_TELL, KEEP, REVIEW, TOO_FEW, read_audit, read_site
 from fedwinnow.experiment.report.templates import render
 from fedwinnow.files import write_text
 
 TEMPLATE = Path(__file__).with_name("report.html")
+INDEX = Path(__file__).with_name("index.html")
 GALLERY = 60  # samples that are shown, the worst first
 CONFUSIONS = 12
 DECISIONS = (REVIEW, KEEP, TOO_FEW, CANNOT_TELL)
@@ -73,3 +76,10 @@ def as_data(names: list[str], rows: list[dict[str, str]]) -> str:
     ]
     text = json.dumps({"classes": names, "decisions": DECISIONS, "rows": lines}, ensure_ascii=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def write_index(folder: Path, data: str, counts: Sequence[dict[str, Any]]) -> Path:
+    """Write the page; `counts` are the lines of sites.csv."""
+    lines = [{**line, "link": f"{quote(line['folder'])}/report.html"} for line in counts]
+    write_text(folder / "index.html", render(INDEX, {"data": data, "lines": lines}))
+    return folder / "index.html"

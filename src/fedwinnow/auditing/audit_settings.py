@@ -43,6 +43,12 @@ class AuditAsked(PlaceSettings, Experiment):
     """What an audit may be asked for; the settings of an experiment are those of its training."""
 
     site: str | None = setting(None, "The column of a table that says which site holds the row.")
+    group: str | None = setting(
+        None,
+        "The column of a table that says which rows belong together (a patient); they are judged by models that "
+        "have seen none of them.",
+        since="0.2.0",
+    )
     judge: str | None = setting(
         None, "How the models judge (see `fedwinnow judges`); none: the one that measured best."
     )

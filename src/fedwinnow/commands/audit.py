@@ -38,6 +38,9 @@ HIDDEN = (
 )
 
 
+LISTED = 20  # reports that are named at the end; index.html has links to all
+
+
 @as_flags(*HIDDEN)
 @dataclass(frozen=True)
 class Audit(AuditAsked, Flags):
@@ -90,7 +93,7 @@ class Audit(AuditAsked, Flags):
 
     def refuse_beside_run(self) -> None:
         """A run is trained already, and knows who holds what."""
-        for name in ("site", *settings_in(Experiment)):
+        for name in ("site", "group", *settings_in(Experiment)):
             if getattr(self, name) != settings_in(Audit)[name].default:
                 raise UsageError(f"{flag_of(name)} was given with --run, whose model is trained already; leave it out.")
 
@@ -98,7 +101,7 @@ class Audit(AuditAsked, Flags):
 def default_folder(data: Any) -> Path:
     """audits/<data>."""
     name = str(getattr(data, "name", data))
-    return Path("audits") / (re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60] or "audit")
+    return Path("audits") / (re.sub(r"[\W_]+", "-", name).strip("-")[:60] or "audit")
 
 
 def show_outcome(outcome: AuditOutcome, console: Console) -> None:
@@ -118,18 +121,20 @@ def show_outcome(outcome: AuditOutcome, console: Console) -> None:
     show_truth(outcome.facts, console)
     console.print(f"written to [bold]{escaped(outcome.folder)}[/]; open")
     worst = sorted(outcome.counts(), key=lambda line: -line["to_review"])
-    for line in worst[:3]:
+    for line in worst[:LISTED]:
         console.print(f"  {outcome.folder / line['folder'] / 'report.html'}", markup=False)
+    if len(worst) > LISTED:
+        left = f"  ... and the reports of {len(worst) - LISTED} more sites, with fewer labels to look at"
+        console.print(f"{left}: {outcome.folder / 'index.html'} has links to all of them", markup=False)
     console.print(f"then: fedwinnow review {outcome.folder / worst[0]['folder']}", markup=False)
 
 
 def wrong_labels(line: dict[str, Any]) -> str:
     """How many labels of a site are wrong, as far as it can be known."""
     least, most = line["wrong_at_least"], line["wrong_at_most"]
-    if line["said"] == "calls":
-        return f"at least about {max(least, 1)}" + (
-            f", at most about {most}" if most is not None and most > least else ""
-        )
+    if line["said"] in ("calls", "range"):
+        bound = f", at most about {most}" if most is not None and most > least else ""
+        return f"at least about {max(least, 1)}{bound}"
     if line["said"] == "nothing found":
         return "none found"
     return "not known" if most is None else f"from none to about {most}"
