@@ -40,7 +40,7 @@ def make_audit(
         "class_names": CLASSES,
         "data": {"name": "patients", "kind": "rows", "source": ""},
         "method": "winnow", "judge": "mean", "rounds": 20, "seed": 5, "sites": len(names), "threshold": 0.5,
-        "p_wrong": "p_wrong is empty here.", "assumptions": [], "not_known": "Not known.",
+        "p_wrong": "p_wrong is empty here.", "assumptions": [],
         "claims": {"said": "cannot tell", "reason": "Hard to say.", "skill": 0.4, "skilled": False, "calls": 0,
                    "unknown_classes": [], "precision_at_least": None, "recall": None},
     }  # fmt: skip

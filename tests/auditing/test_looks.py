@@ -55,7 +55,9 @@ def test_the_rest_follow_when_the_first_are_decided_where_it_is_open(made):
     assert draw_looks(survey, 30) == 15
     assert draw_looks(survey, 30) == 0
     second = [look for look in read_looks(folder / "north").values() if look.step == 2]
-    assert len({look.stratum for look in second}) <= 6  # not spread over all strata
+    per_stratum = np.bincount([look.stratum - 1 for look in second], minlength=len(survey.strata))
+    assert per_stratum.max() >= 3  # not spread over all strata alike
+    assert per_stratum[-1] == 0  # nobody doubts the calmest labels
     assert len(read_looks(folder / "north")) == 30
 
 

@@ -59,6 +59,9 @@ class FrameKeywords(AuditAsked):
     _: KW_ONLY
     sites: Any = setting(None, "The site of each sample: one per sample, or the name of a column of the frame.")
     ids: Any = setting(None, "A name of each sample: one per sample, or the name of a column of the frame.")
+    groups: Any = setting(
+        None, "Which samples belong together (a patient): one value per sample, or the name of a column of the frame."
+    )
     run: str | Path | None = setting(None, "The folder of a finished run whose model judges, instead of training.")
     self_test: bool | None = setting(None, "Withdrawn, without effect: there is no self-test any more.")
 
@@ -92,12 +95,15 @@ class AuditResult:
             "id": np.full(samples, "", dtype=object),
             "given": np.full(samples, "", dtype=object),
             "suggested": np.full(samples, "", dtype=object),
+            "score": np.full(samples, np.nan),
             "p_wrong": np.full(samples, np.nan),
             "decision": np.full(samples, "", dtype=object),
         }
         for verdict in outcome.sites:
             values = (verdict.site, verdict.ids, names[verdict.given], names[verdict.suggested])
-            for name, value in zip(self.columns, (*values, verdict.p_wrong, verdict.decision), strict=True):
+            for name, value in zip(
+                self.columns, (*values, verdict.score, verdict.p_wrong, verdict.decision), strict=True
+            ):
                 self.columns[name][verdict.rows] = value
 
     def __repr__(self) -> str:
@@ -107,11 +113,13 @@ class AuditResult:
 
     @property
     def p_wrong(self) -> NDArray[np.float64]:
-        """A score from 0 to 1: how much the models hold against each label; NaN where there are too few to judge.
-
-        It puts labels in order. It is not the share of wrong labels, which nobody knows before a person has looked.
-        """
+        """How likely each label is wrong, at least; NaN where that cannot be told, or with too few samples to judge."""
         return self.columns["p_wrong"]
+
+    @property
+    def score(self) -> NDArray[np.float64]:
+        """What puts the labels in order: the log-odds that the models give against each."""
+        return self.columns["score"]
 
     @property
     def suggested(self) -> NDArray[Any]:
@@ -173,12 +181,12 @@ def audit(asked: AuditKeywords, given: Mapping[str, Any]) -> AuditResult | panda
 
     `x` may be an array, or a pandas frame whose label and site columns are named by `labels` and `sites`; a frame in
     gives a frame out. Without `out` nothing is left on disk; with it an interrupted audit goes on, unless `redo` starts
-    it anew. `expected_false_alarms` and `self_test` are withdrawn.
+    it anew. `self_test` is withdrawn.
     """
     choices = choices_of(asked.threshold, asked.expected_false_alarms, asked.self_test, asked.budget)
     execution = taken(Execution, asked)
     if asked.run is not None:
-        trained = ("x", "site", *TRAINING)
+        trained = ("x", "site", "group", *TRAINING)
         if beside := [name for name in trained if given.get(name) is not None]:
             raise UsageError(f"{beside[0]}= was given with run=, whose model is trained already; leave it out.")
         return carried_out(settings_of_run(Path(asked.run), asked.judge, choices), asked.out, execution)
@@ -186,9 +194,9 @@ def audit(asked: AuditKeywords, given: Mapping[str, Any]) -> AuditResult | panda
         raise UsageError("sites= and clients= exclude each other: you say who holds what, or chance does.")
     data, about = asked.data, None
     if is_frame(asked.x):
-        data, *about = from_frame(asked.x, asked.labels, asked.sites, asked.ids)
+        data, *about = from_frame(asked.x, asked.labels, asked.sites, asked.ids, asked.groups)
     elif asked.x is not None:
-        data = from_arrays(asked.x, asked.labels, sites=asked.sites, ids=asked.ids)
+        data = from_arrays(asked.x, asked.labels, sites=asked.sites, ids=asked.ids, groups=asked.groups)
     if data is None:
         raise UsageError("nothing to audit was given; allowed: x and labels, data=, or run=.")
     made = settings_asked(asked, data, choices)
@@ -225,9 +233,12 @@ def is_frame(x: Any) -> bool:
     return type(x).__module__.partition(".")[0] == "pandas" and hasattr(x, "columns")
 
 
-def from_frame(frame: Any, labels: Any, sites: Any, ids: Any) -> tuple[Dataset, TextTable, tuple[str, ...], Any]:
-    """A data set from a frame: columns that are named as labels, sites or ids are taken out, the rest are features."""
-    roles = {name: value for name, value in (("labels", labels), ("sites", sites), ("ids", ids)) if value is not None}
+def from_frame(
+    frame: Any, labels: Any, sites: Any, ids: Any, groups: Any = None
+) -> tuple[Dataset, TextTable, tuple[str, ...], Any]:
+    """A data set from a frame: columns named as labels, sites, ids or groups are taken out, the rest are features."""
+    given = {"labels": labels, "sites": sites, "ids": ids, "groups": groups}
+    roles = {name: value for name, value in given.items() if value is not None}
     if "labels" not in roles:
         raise UsageError("labels= is missing; allowed: the name of a column of the frame, or one label per row.")
     named = {value for value in roles.values() if isinstance(value, str)}
@@ -242,8 +253,15 @@ def from_frame(frame: Any, labels: Any, sites: Any, ids: Any) -> tuple[Dataset, 
     features = tuple(str(name) for name in frame.columns if name not in named)
     cells = {str(name): as_texts(missing_as_none(frame[name])) for name in frame.columns if name not in named}
     table = TextTable(Path("frame"), {**cells, "label": values["labels"].tolist()})
-    encoded = encode_rows(table, fit(table, list(features), "label", 100))
-    dataset = from_arrays(encoded, values["labels"], sites=values.get("sites"), ids=values.get("ids"), name="frame")
+    encoded = encode_rows(table, fit(table, list(features), "label", 100, any_labels=True))
+    dataset = from_arrays(
+        encoded,
+        values["labels"],
+        sites=values.get("sites"),
+        ids=values.get("ids"),
+        groups=values.get("groups"),
+        name="frame",
+    )
     return dataset, table, features, frame.index
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from fedwinnow.auditing.audit_folder import CANNOT_TELL, KEEP, REVIEW, TOO_FEW, read_audit, read_site
 from fedwinnow.auditing.look_figures import SHORTEST_CURVE, worth_in_words
@@ -15,6 +17,7 @@ from fedwinnow.experiment.report.templates import render
 from fedwinnow.files import write_text
 
 TEMPLATE = Path(__file__).with_name("report.html")
+INDEX = Path(__file__).with_name("index.html")
 GALLERY = 60  # samples that are shown, the worst first
 CONFUSIONS = 12
 HARDLY = 0.2  # of p_wrong; below it a look finds little
@@ -31,12 +34,13 @@ def write_report(folder: Path) -> Path:
 def collect(folder: Path, site: dict[str, Any], rows: list[dict[str, str]]) -> dict[str, Any]:
     """The values that the template shows."""
     flagged = [row for row in rows if row["decision"] == REVIEW]
+    first = flagged or [row for row in rows if row["decision"] != TOO_FEW]
     return {
         "site": site,
         "counts": site["counts"],
         "classes": by_class(site["class_names"], rows, flagged),
         "confusions": Counter((row["given"], row["suggested"]) for row in flagged).most_common(CONFUSIONS),
-        "gallery": [card(folder, site, row) for row in flagged[:GALLERY]],
+        "gallery": [card(folder, site, row) for row in first[:GALLERY]],
         "flagged": len(flagged),
         "too_few": sum(row["decision"] == TOO_FEW for row in rows),
         "looks": site.get("looks"),
@@ -90,7 +94,12 @@ def card(folder: Path, site: dict[str, Any], row: dict[str, str]) -> dict[str, A
         kind = "png" if name.endswith("png") else "jpeg"
         content = base64.b64encode((folder / "previews" / name).read_bytes()).decode()
         picture = f"data:image/{kind};base64,{content}"
-    return {**row, "p": float(row["p_wrong"]), "picture": picture, "texts": site["texts"].get(row["id"], {})}
+    return {
+        **row,
+        "p": row["p_wrong"] and float(row["p_wrong"]),
+        "picture": picture,
+        "texts": site["texts"].get(row["id"], {}),
+    }
 
 
 def as_data(names: list[str], rows: list[dict[str, str]]) -> str:
@@ -103,3 +112,10 @@ def as_data(names: list[str], rows: list[dict[str, str]]) -> str:
     ]
     text = json.dumps({"classes": names, "decisions": words, "rows": lines}, ensure_ascii=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def write_index(folder: Path, data: str, counts: Sequence[dict[str, Any]]) -> Path:
+    """Write the page; `counts` are the lines of sites.csv."""
+    lines = [{**line, "link": f"{quote(line['folder'])}/report.html"} for line in counts]
+    write_text(folder / "index.html", render(INDEX, {"data": data, "lines": lines}))
+    return folder / "index.html"

@@ -43,14 +43,21 @@ class AuditAsked(PlaceSettings, Experiment):
     """What an audit may be asked for; the settings of an experiment are those of its training."""
 
     site: str | None = setting(None, "The column of a table that says which site holds the row.")
+    group: str | None = setting(
+        None,
+        "The column of a table that says which rows belong together (a patient); they are judged by models that "
+        "have seen none of them.",
+        since="0.2.0",
+    )
     judge: str | None = setting(
         None, "How the models judge (see `fedwinnow judges`); none: the one that measured best."
     )
     threshold: float | None = setting(
-        None, "From which p_wrong on a person should look at a label; none: 0.7.", above=0, at_most=1
+        None, "From which p_wrong on a label is called, so that a person looks at it; none: 0.5.", above=0, at_most=1
     )
     expected_false_alarms: float | None = setting(
-        None, "Withdrawn, and refused: how many labels are right after all is not known before a person has looked."
+        None,
+        "Choose the threshold instead: the share of called labels that may be right after all, as p_wrong sees it.",
     )
     budget: int | None = setting(
         None, "Mark so many labels to look at, the first in order over all sites.", at_least=1, since="0.2.0"

@@ -6,7 +6,6 @@ others, counts: labels that somebody chose to look at are not like the rest.
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from fedwinnow.auditing.audit_folder import TOO_FEW, lot_of, read_audit, read_site, site_folders, table_text
+from fedwinnow.auditing.audit_folder import TOO_FEW, lot_of, read_audit, read_site, site_folders
 from fedwinnow.auditing.decisions import SKIP, Decided, alone, read_decisions
+from fedwinnow.auditing.spreadsheet_files import read_table, table_text
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.files import write_text
 from fedwinnow.mathematics.look_curves import Curves, Estimate, error_of_reviewers, estimate, estimate_sites, summed
@@ -53,19 +53,9 @@ def read_looks(folder: Path) -> dict[str, Look]:
     path = folder / "looks.csv"
     if not path.exists():
         return {}
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            rows = list(csv.DictReader(stream))
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise DataError(f"{path}: cannot be read ({problem}).") from None
     found = {}
-    for number, row in enumerate(rows, start=1):
-        whole = set(row) == set(HEADER) and None not in row.values()
-        if (
-            not whole
-            or not (row["stratum"] + row["step"]).isdecimal()
-            or row["drawn_from"] not in (ONE_SITE, ALL_SITES)
-        ):
+    for number, row in enumerate(read_table(path, HEADER), start=1):
+        if not (row["stratum"] + row["step"]).isdecimal() or row["drawn_from"] not in (ONE_SITE, ALL_SITES):
             raise DataError(
                 f"{path}, row {number} (line {number + 1}): not a look. Needed: {', '.join(HEADER)}, as "
                 "`fedwinnow review --anchor` writes them."

@@ -5,15 +5,13 @@ The audit as it was is kept (audit-before-looks.csv, `before_looks` in site.json
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedwinnow.auditing.audit_folder import CANNOT_TELL, KEEP, REVIEW, TOO_FEW, read_audit, table_text
-from fedwinnow.auditing.audit_report import write_report
+from fedwinnow.auditing.audit_folder import CANNOT_TELL, KEEP, REVIEW, TOO_FEW, read_audit
+from fedwinnow.auditing.audit_report import write_index, write_report
 from fedwinnow.auditing.look_figures import DEFAULT_COST, FEWEST_CALLS, NOT_WORTH, OPEN, figures
 from fedwinnow.auditing.looks import (
     ALL_SITES,
@@ -28,8 +26,9 @@ from fedwinnow.auditing.looks import (
     looks_at,
     tally_of,
 )
-from fedwinnow.errors import DataError, UsageError
-from fedwinnow.files import json_of, text_of, write_text
+from fedwinnow.auditing.spreadsheet_files import read_table, table_text
+from fedwinnow.errors import UsageError
+from fedwinnow.files import json_of, replacing, write_text
 from fedwinnow.mathematics.strata import first_of_all, histogram
 
 KEPT = ("counts", "claims", "p_wrong", "assumptions", "threshold")  # of site.json and audit.json, as they were
@@ -152,7 +151,8 @@ def write_updated(site: JudgedSite, rows: list[Row], values: dict[str, Any], thr
     """Write audit.csv, site.json and report.html of a site; returns its counts."""
     folder = site.folder
     if not (folder / BEFORE).exists():
-        write_text(folder / BEFORE, text_of(folder / "audit.csv"))
+        with replacing(folder / BEFORE) as stream:
+            stream.write((folder / "audit.csv").read_bytes())
     header = list(rows[0])
     content = json_of(folder / "site.json")
     before = content.setdefault("before_looks", {name: content[name] for name in KEPT if name in content})
@@ -209,14 +209,14 @@ def new_counts(before: dict[str, Any], rows: list[Row], values: dict[str, Any]) 
 def write_updated_coordinator(folder: Path, lines: list[dict[str, Any]], together: dict[str, Any]) -> None:
     """Write audit.json and sites.csv again."""
     path = folder / "sites.csv"
-    rows = list(csv.DictReader(io.StringIO(text_of(path))))
-    if not rows or "folder" not in rows[0]:
-        raise DataError(f"{path}: not the table of an audit. Restore the file.")
+    rows = read_table(path, ("site", "folder"))
     known = {line["folder"]: line for line in lines}
     for row in rows:
         for name, value in known.get(row["folder"], {}).items():
             if name in row:
-                row[name] = "" if value is None else value
+                row[name] = "" if value is None else str(value)
+    data = json_of(folder / lines[0]["folder"] / "site.json")["data"]["name"]
+    write_index(folder, data, [known[row["folder"]] for row in rows if row["folder"] in known])
     if (folder / "audit.json").exists():
         content = json_of(folder / "audit.json")
         before = content.setdefault("before_looks", {name: content[name] for name in KEPT if name in content})

@@ -149,7 +149,7 @@ def known_reviewer(folder: Path, name: str) -> str:
 def spreadsheet(site: Path, number: int, row: dict[str, str], names: list[str]) -> set[str]:
     """The label that a person wrote into audit.csv: accept, keep, or the name of a class."""
     word = row["decision"]
-    if word in (REVIEW, TOO_FEW, KEEP, CANNOT_TELL, ""):
+    if word in (REVIEW, TOO_FEW, CANNOT_TELL, KEEP, ""):
         return set()
     if word == ACCEPT:
         return {row["suggested"]}
