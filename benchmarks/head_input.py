@@ -43,7 +43,7 @@ from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load
 from fedwinnow.encoders import head_input
-from fedwinnow.errors import FedwinnowError, FedwinnowWarning
+from fedwinnow.errors import FedwinnowError, FedwinnowWarning, RunError
 from fedwinnow.experiment.play import Execution, Player, play_stage
 from fedwinnow.experiment.prepare import Stage, prepare
 from fedwinnow.experiment.run_folder import RunFolder
@@ -59,6 +59,7 @@ DEFAULTS = {
 }
 HEADS = ("linear", "mlp")
 DEMANDS = {"auroc": 0.015, "accuracy": 0.03}  # the most that the audit's optimiser may lose
+DIVERGED = {"auroc": 0.5, "accuracy": 0.0}
 JUDGE = "mean:prior=false"
 NOISE = "constant:rate=0.3"  # where nobody knows the errors that people make
 TRAIN, TEST = 2000, 1000
@@ -215,7 +216,10 @@ def measure(stage: Stage, optimizer: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         place, execution = RunFolder(Path(folder) / "run"), Execution(judge=JUDGE, checkpoint_every=1000)
         with place.locked():
-            summary = play_stage(stage, place, execution)
+            try:
+                summary = play_stage(stage, place, execution)
+            except RunError:  # the weights grew without bound
+                return DIVERGED
             player = Player(stage, place, execution, ())
             try:
                 player.restore()
