@@ -27,8 +27,8 @@ MARKED = re.compile(r"(<!-- generated: exposure -->\n).*?(<!-- end -->)", re.DOT
 # Chapters: a heading, a sentence, and what is described.
 CHAPTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "To use it": (
-        "What a program calls. After `import fedwinnow` there are `fedwinnow.run`, `sweep`, `table`, `audit`, `update_audit`, "
-        "`Experiment`, `Result`, `Scene` and `Method`; the others come from the module that is named.",
+        "What a program calls. After `import fedwinnow` there are `fedwinnow.run`, `sweep`, `table`, `audit`, "
+        "`update_audit`, `Experiment`, `Result`, `Scene` and `Method`; the others come from the module that is named.",
         (
             "fedwinnow.api:run",
             "fedwinnow.experiment.settings:Experiment",
