@@ -153,9 +153,9 @@ def with_encoder_chosen(settings: AuditSettings) -> tuple[AuditSettings, Choice 
     """The settings with an encoder in the place of `auto`, and why it was chosen."""
     if settings.experiment.encoder != "auto":
         return settings, None
-    from fedwinnow.auditing.encoder_choice import choose_encoder
+    from fedwinnow.auditing.encoder_choice import choose_for
 
-    choice = choose_encoder(make_scene(settings.experiment), settings.experiment.seed)
+    choice = choose_for(settings.experiment, make_scene(settings.experiment))
     experiment = dataclasses.replace(settings.experiment, encoder=choice.encoder)
     return dataclasses.replace(settings, experiment=experiment), choice
 
@@ -352,6 +352,8 @@ def settings_asked(asked: AuditAsked, data: Any, choices: dict[str, Any]) -> Aud
     """The settings of an audit that trains by itself, of this data."""
     who = ("data", "clients", "partition")
     training = {name: getattr(asked, name) for name in settings_in(Experiment) if name not in who}
+    if training["encoder"] == "none":  # a word that the command line needs, because its default is another
+        training["encoder"] = None
     return settings_for(
         data,
         site=asked.site,

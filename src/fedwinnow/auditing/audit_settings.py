@@ -27,8 +27,9 @@ DEFAULT_METHOD = "winnow:warm_up=0.5"
         "For a trial: which labels are made wrong (see `fedwinnow noises`); the truth is then known.",
     ),
     encoder=(
-        None,
-        "A frozen encoder (see `fedwinnow encoders`); auto: the one that tells the given labels best, or none.",
+        "auto",
+        "A frozen encoder (see `fedwinnow encoders`); auto: the installed one, or none, that tells the given labels of "
+        "a small sample best; none: no encoder.",
     ),
     method=(
         DEFAULT_METHOD,
