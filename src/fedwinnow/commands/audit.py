@@ -132,10 +132,9 @@ def show_outcome(outcome: AuditOutcome, console: Console) -> None:
 def wrong_labels(line: dict[str, Any]) -> str:
     """How many labels of a site are wrong, as far as it can be known."""
     least, most = line["wrong_at_least"], line["wrong_at_most"]
-    if line["said"] == "calls":
-        return f"at least about {max(least, 1)}" + (
-            f", at most about {most}" if most is not None and most > least else ""
-        )
+    if line["said"] in ("calls", "range"):
+        bound = f", at most about {most}" if most is not None and most > least else ""
+        return f"at least about {max(least, 1)}{bound}"
     if line["said"] == "nothing found":
         return "none found"
     return "not known" if most is None else f"from none to about {most}"

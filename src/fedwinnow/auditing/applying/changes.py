@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwinnow.auditing.audit_folder import KEEP, REVIEW, TOO_FEW, read_audit, read_site
+from fedwinnow.auditing.audit_folder import CANNOT_TELL, KEEP, REVIEW, TOO_FEW, read_audit, read_site
 from fedwinnow.auditing.decisions import ACCEPT, check_reviewer, labels_by_sample, read_decisions
 from fedwinnow.errors import DataError, UsageError, unknown
 
@@ -89,7 +89,7 @@ def known_reviewer(folder: Path, name: str) -> str:
 def spreadsheet(site: Path, number: int, row: dict[str, str], names: list[str]) -> set[str]:
     """The label that a person wrote into audit.csv: accept, keep, or the name of a class."""
     word = row["decision"]
-    if word in (REVIEW, TOO_FEW, KEEP, ""):
+    if word in (REVIEW, TOO_FEW, CANNOT_TELL, KEEP, ""):
         return set()
     if word == ACCEPT:
         return {row["suggested"]}
