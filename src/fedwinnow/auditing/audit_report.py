@@ -219,6 +219,7 @@ def bunched(cards: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def as_data(names: list[str], rows: list[Row]) -> str:
     """All rows for the table as JSON, escaped so that a user's text cannot end the script element."""
     place = {name: number for number, name in enumerate(names)}
+    words = [*DECISIONS, *sorted({row["decision"] for row in rows} - set(DECISIONS))]  # some may be a person's
     lines = [
         [
             row["id"],
@@ -226,12 +227,12 @@ def as_data(names: list[str], rows: list[Row]) -> str:
             place[row["suggested"]],
             row.get("score", ""),
             row["p_wrong"],
-            DECISIONS.index(row["decision"]),
+            words.index(row["decision"]),
             *([row[GROUP]] if GROUP in row else []),
         ]
         for row in rows
     ]
-    text = json.dumps({"classes": names, "decisions": DECISIONS, "rows": lines}, ensure_ascii=False)
+    text = json.dumps({"classes": names, "decisions": words, "rows": lines}, ensure_ascii=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

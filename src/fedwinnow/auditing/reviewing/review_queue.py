@@ -89,7 +89,13 @@ class ReviewQueue:
 
     def shown(self, name: str) -> dict[str, Any]:
         """What the page shows of a sample."""
-        return {"id": name, "picture": name in self.site["pictures"], "texts": self.site["texts"].get(name, {})}
+        return {
+            "id": name,
+            "picture": name in self.site["pictures"],
+            "texts": self.site["texts"].get(name, {}),
+            "against": self.site.get("against", {}).get(name, {}),
+            "ignored": self.site.get("ignored", []),
+        }
 
     def picture(self, name: str) -> Path | None:
         """The file of a picture, if the audit made one."""
