@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedwinnow.auditing.audit_folder import (
+    TOO_FEW,
     Previews,
     SiteVerdict,
     verdicts_of,
@@ -33,6 +34,7 @@ from fedwinnow.experiment.prepare import make_scene, prepare
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment, experiment_of
 from fedwinnow.files import FORMAT, folder_names, write_text
+from fedwinnow.mathematics.strata import first_of_all, histogram
 from fedwinnow.metrics.detection import relabelling, sample_detection
 from fedwinnow.options import parse_spec
 from fedwinnow.setting import settings_in
@@ -69,6 +71,7 @@ class AuditSettings:
     judge: str = DEFAULT_JUDGE
     threshold: float = DEFAULT_THRESHOLD  # of p_wrong
     false_alarms: float | None = None  # it chooses the threshold: the share of calls that may be right labels
+    budget: int | None = None  # how many labels to mark for a look
     run: Path | None = None  # the folder of a finished run that judges; `experiment` then has the settings of that run
 
     def __post_init__(self) -> None:
@@ -111,6 +114,8 @@ def perform(
         claims = claims_about(judged)
         settings = with_threshold_chosen(settings, claims)
         verdicts = verdicts_of(judged, claims, settings.threshold)
+        if settings.budget is not None:
+            verdicts = with_budget(verdicts, settings.budget)
         names = folder_names([verdict.site for verdict in verdicts], RESERVED)
         facts = facts_of(settings, judged) | encoder_facts(judged.stage.experiment.encoder, choice)
         facts |= {"claims": claims_as_value(claims, verdicts, settings.threshold)}
@@ -121,6 +126,19 @@ def perform(
         outcome = AuditOutcome(out, verdicts, names, facts | {"truth": against_truth(judged, verdicts)})
         write_coordinator(outcome)
     return outcome
+
+
+def with_budget(verdicts: list[SiteVerdict], budget: int) -> list[SiteVerdict]:
+    """The verdicts with so many labels marked: the first over all sites, found from histograms of the scores."""
+    if budget < 1:
+        raise UsageError(f"--budget {budget} was given; allowed: 1 or more labels.")
+    judged = [verdict.decision != TOO_FEW for verdict in verdicts]
+    counts = [histogram(verdict.score[here]) for verdict, here in zip(verdicts, judged, strict=True)]
+    chosen = first_of_all(counts, budget)
+    return [
+        dataclasses.replace(verdict, look=here & (np.cumsum(here) <= many))
+        for verdict, here, many in zip(verdicts, judged, chosen, strict=True)
+    ]
 
 
 def ask_judge(settings: AuditSettings, out: Path, execution: Execution, watchers: tuple[Watcher, ...]) -> Judged:
@@ -135,9 +153,9 @@ def with_encoder_chosen(settings: AuditSettings) -> tuple[AuditSettings, Choice 
     """The settings with an encoder in the place of `auto`, and why it was chosen."""
     if settings.experiment.encoder != "auto":
         return settings, None
-    from fedwinnow.auditing.encoder_choice import choose_encoder
+    from fedwinnow.auditing.encoder_choice import choose_for
 
-    choice = choose_encoder(make_scene(settings.experiment), settings.experiment.seed)
+    choice = choose_for(settings.experiment, make_scene(settings.experiment))
     experiment = dataclasses.replace(settings.experiment, encoder=choice.encoder)
     return dataclasses.replace(settings, experiment=experiment), choice
 
@@ -269,7 +287,9 @@ def without_test_part(experiment: Experiment) -> Experiment:
 RUN_JUDGE = "final:prior=false"  # a run that was not made for an audit has kept nothing but its model
 
 
-def choices_of(threshold: float | None, expected_false_alarms: float | None, self_test: bool | None) -> dict[str, Any]:
+def choices_of(
+    threshold: float | None, expected_false_alarms: float | None, self_test: bool | None, budget: int | None = None
+) -> dict[str, Any]:
     """What a user chose of the audit itself."""
     if threshold is not None and expected_false_alarms is not None:
         raise UsageError("--threshold and --expected-false-alarms exclude each other: the second chooses the first.")
@@ -280,7 +300,7 @@ def choices_of(threshold: float | None, expected_false_alarms: float | None, sel
             FedwinnowWarning,
             stacklevel=2,
         )
-    chosen = {"threshold": threshold, "false_alarms": expected_false_alarms}
+    chosen = {"threshold": threshold, "false_alarms": expected_false_alarms, "budget": budget}
     return {name: value for name, value in chosen.items() if value is not None}
 
 
@@ -332,6 +352,8 @@ def settings_asked(asked: AuditAsked, data: Any, choices: dict[str, Any]) -> Aud
     """The settings of an audit that trains by itself, of this data."""
     who = ("data", "clients", "partition")
     training = {name: getattr(asked, name) for name in settings_in(Experiment) if name not in who}
+    if training["encoder"] == "none":  # a word that the command line needs, because its default is another
+        training["encoder"] = None
     return settings_for(
         data,
         site=asked.site,

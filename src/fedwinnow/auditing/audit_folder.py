@@ -23,13 +23,15 @@ from fedwinnow.data.sources.table_source import TableSource
 from fedwinnow.data.table_reading import TextTable
 from fedwinnow.errors import DataError
 from fedwinnow.files import FORMAT, Form, check_format, demand, json_of, replacing, sweep, write_text
-from fedwinnow.randomness import Floats, Integers
+from fedwinnow.mathematics.strata import Strata, histogram
+from fedwinnow.randomness import Floats, Integers, stream_key
 from fedwinnow.scene.scene import Scene
 
 LARGEST_SIDE = 256  # pixels
 LOSSLESS_SIDE = 64  # pixels; smaller pictures are saved without loss
 LONGEST_CELL = 400  # letters
 MOST_CELLS = 40
+DRAWN_SHOWN = 40  # of each stratum
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +136,8 @@ class SiteVerdict:
     compared: dict[int, list[list[int]]]  # place -> places of the given class, places of the suggested class
     statement: Statement
     groups: NDArray[Any] | None = None  # which samples belong together, where the data says it
+    other: Integers | None = None  # the likeliest class besides the given one, also where it is not suggested
+    look: NDArray[np.bool_] | None = None  # which labels a budget allows to look at
     # place -> field of a table -> how much it speaks against the label, and what is typical of the given class
     against: dict[int, dict[str, tuple[float, str]]] = field(default_factory=dict)
 
@@ -207,6 +211,7 @@ def site_verdict(
         compared=compared,
         statement=statement_of(claims, number, scene.data.class_names, given, p_wrong, flagged, enough),
         groups=None if (groups := scene.dataset.train.groups) is None else groups[rows][order],
+        other=other[order],
         against={
             int(place_of[sample]): in_words(*found, scene.dataset.columns)
             for sample, found in judged.evidence.get(site, {}).items()
@@ -220,7 +225,7 @@ def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: di
     sweep(folder / "previews")
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "audit.csv", audit_csv(verdict))
-    shown = shown_places(verdict)
+    shown = shown_places(verdict, facts.get("seed", 0))
     ids = [str(name) for name in verdict.ids.tolist()]
     names: dict[str, str] = {}
     texts: dict[str, dict[str, str]] = {}
@@ -248,9 +253,27 @@ def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: di
     write_text(folder / "site.json", json.dumps(content_of_site, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def shown_places(verdict: SiteVerdict) -> list[int]:
-    """The samples that get a preview: the most suspicious, and those they are compared with."""
-    places = set(verdict.compared)
+def lot_of(seed: Any, site: str, name: str, purpose: str = "looks") -> int:
+    """A number that depends on seed, site and id alone, so that the same labels are drawn on every machine."""
+    return stream_key(int(seed), f"{purpose}/{site}/{name}".encode(errors="replace").decode())
+
+
+def drawn_first(verdict: SiteVerdict, seed: Any) -> list[int]:
+    """The samples at any depth that a draw by lot would take first (`fedwinnow review --anchor`)."""
+    judged = np.flatnonzero(verdict.decision != TOO_FEW)
+    if not len(judged):
+        return []
+    stratum = Strata.of(histogram(verdict.score[judged])).places(verdict.score[judged])
+    lot = np.array([lot_of(seed, verdict.site, str(name)) for name in verdict.ids[judged].tolist()], dtype=np.uint64)
+    order = np.lexsort((lot, stratum))
+    start = np.searchsorted(stratum[order], stratum[order])  # where the stratum begins
+    first: list[int] = judged[order[np.arange(len(order)) - start < DRAWN_SHOWN]].tolist()
+    return first
+
+
+def shown_places(verdict: SiteVerdict, seed: Any) -> list[int]:
+    """The samples that get a preview: the most suspicious, those they are compared with, and those drawn by lot."""
+    places = set(verdict.compared) | set(drawn_first(verdict, seed))
     for sides in verdict.compared.values():
         places.update(place for side in sides for place in side)
     return sorted(places)
@@ -271,6 +294,10 @@ def audit_csv(verdict: SiteVerdict) -> str:
         verdict.decision.tolist(),
     ]
     further = {} if verdict.groups is None else {GROUP: verdict.groups.tolist()}
+    if verdict.other is not None:
+        further["other"] = [names[label] for label in verdict.other.tolist()]
+    if verdict.look is not None:
+        further["look"] = ["yes" if look else "" for look in verdict.look.tolist()]
     return table_text((*COLUMNS, *further), zip(*columns, *further.values(), strict=True))
 
 
@@ -290,9 +317,21 @@ def read_site(folder: Path) -> dict[str, Any]:
     return content
 
 
-def read_audit(folder: Path) -> list[dict[str, str]]:
+def site_folders(folder: Path) -> list[Path]:
+    """The folder of one site, or those of all sites of an audit."""
+    if (folder / "site.json").exists():
+        return [folder]
+    if (folder / "sites.csv").exists():
+        found = sorted(path.parent for path in folder.glob("*/site.json"))
+        if found:
+            return found
+    read_site(folder)  # raises an error that names the right folder
+    return []
+
+
+def read_audit(folder: Path, name: str = "audit.csv") -> list[dict[str, str]]:
     """The lines of audit.csv, checked, because a person may have edited the file."""
-    path = folder / "audit.csv"
+    path = folder / name
     rows = read_table(path, NEEDED, NUMBERS)
     for number, row in enumerate(rows, start=1):
         row["decision"] = row["decision"].strip()

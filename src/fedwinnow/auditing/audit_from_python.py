@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.auditing.audit import AuditOutcome, AuditSettings, choices_of, perform, settings_asked, settings_of_run
+from fedwinnow.auditing.audit_folder import read_audit
 from fedwinnow.auditing.audit_settings import AuditAsked
+from fedwinnow.auditing.update import update_audit
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.schema import encode_rows, fit
@@ -129,6 +131,24 @@ class AuditResult:
         """Which labels a person should look at."""
         return np.asarray(self.columns["decision"] == "review")
 
+    def update(self, **options: Any) -> dict[str, Any]:
+        """Take what people said of labels drawn by lot (`fedwinnow review --anchor 30`) into p_wrong and the decisions.
+
+        Returns the figures; the options are those of `fedwinnow.update_audit`.
+        """
+        if self.folder is None:
+            raise UsageError("there is no audit folder, so nobody can have looked; give out= to fedwinnow.audit.")
+        updated = update_audit(self.folder, **options)
+        self.sites = updated.sites
+        places = {pair: place for place, pair in enumerate(zip(self.columns["site"], self.columns["id"], strict=True))}
+        for line in updated.sites:
+            for row in read_audit(self.folder / line["folder"]):
+                place = places[row["site"], row["id"]]
+                self.columns["p_wrong"][place] = float(row["p_wrong"] or "nan")
+                for name in ("suggested", "decision"):
+                    self.columns[name][place] = row[name]
+        return updated.looks
+
     def frame(self) -> pandas.DataFrame:
         """The same as a pandas frame, with the index of the frame that was given."""
         try:
@@ -163,7 +183,7 @@ def audit(asked: AuditKeywords, given: Mapping[str, Any]) -> AuditResult | panda
     gives a frame out. Without `out` nothing is left on disk; with it an interrupted audit goes on, unless `redo` starts
     it anew. `self_test` is withdrawn.
     """
-    choices = choices_of(asked.threshold, asked.expected_false_alarms, asked.self_test)
+    choices = choices_of(asked.threshold, asked.expected_false_alarms, asked.self_test, asked.budget)
     execution = taken(Execution, asked)
     if asked.run is not None:
         trained = ("x", "site", "group", *TRAINING)

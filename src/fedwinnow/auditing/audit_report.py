@@ -6,11 +6,13 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from fedwinnow.auditing.audit_folder import CANNOT_TELL, GROUP, KEEP, REVIEW, TOO_FEW, read_audit, read_site
+from fedwinnow.auditing.look_figures import SHORTEST_CURVE, worth_in_words
 from fedwinnow.auditing.statements import CALLS, NOTHING, RANGE
 from fedwinnow.experiment.report.templates import render
 from fedwinnow.files import write_text
@@ -21,6 +23,7 @@ GALLERY = 60  # samples that are shown, the worst first
 CONFUSIONS = 12
 FIRST_FIELDS = 8  # fields of a table that are shown at once
 NEAR = 2  # samples of each class that a row of a table is compared with
+HARDLY = 0.2  # of p_wrong; below it a look finds little
 DECISIONS = (REVIEW, KEEP, TOO_FEW, CANNOT_TELL)
 WELL, PARTLY, KNOWN = 0.8, 0.55, 0.3  # shares of labels that the models recognise, for words
 MOST_IF_CLEAN = 0.05  # the share of labels that may be wrong at a site that looks clean
@@ -59,6 +62,9 @@ def collect(folder: Path, site: dict[str, Any], rows: list[Row]) -> dict[str, An
         "grouped": bool(rows) and GROUP in rows[0],
         "flagged": len(flagged),
         "too_few": sum(row["decision"] == TOO_FEW for row in rows),
+        "looks": site.get("looks"),
+        "looks_worth": worth_in_words(site["looks"]) if "looks" in site else "",
+        "budget": budget_chart(site, rows),
         "rows": as_data(site["class_names"], rows),
     }
 
@@ -141,6 +147,35 @@ def named(names: list[str], most: int = 5) -> str:
     """Names in a sentence."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def budget_chart(site: dict[str, Any], rows: list[dict[str, str]]) -> dict[str, Any] | None:
+    """How many wrong labels so many looks from the top find: by what people saw, else at least by p_wrong."""
+    looks = site.get("looks")
+    if looks is not None:
+        points, least = looks["budget"], ""
+        words = (
+            f"Expected after so many looks from the top of the order, from {looks['looked']} looks at {looks['of']}."
+        )
+    elif site.get("claims", {}).get("said") != "calls":
+        return None
+    else:
+        points, least = at_least_found([float(row["p_wrong"]) for row in rows if row["p_wrong"]]), " at least"
+        words = "At least, after so many looks from the top of the order, if the assumptions of the audit hold."
+    labels, most = points[-1] if points else (0, 0)
+    if not most:
+        return None
+    line = " ".join(f"{40 + 580 * n / labels:.1f},{180 - 160 * found / most:.1f}" for n, found in points)
+    label = f"{most:.0f} wrong labels{least} in the first {labels}"
+    return {"points": line, "labels": labels, "most": round(most), "least": least, "words": words, "label": label}
+
+
+def at_least_found(p_wrong: list[float]) -> list[tuple[int, float]]:
+    """Points of the budget curve from p_wrong in order, down to where hardly anything is found any more."""
+    sums = [0.0, *accumulate(sorted(p_wrong, reverse=True))]
+    last = max(min(SHORTEST_CURVE, len(p_wrong)), 2 * sum(value >= HARDLY for value in p_wrong))
+    last = min(last, len(p_wrong))
+    return [(place, sums[place]) for place in sorted({*range(0, last, max(1, last // 50)), last})]
 
 
 # --- single samples ------------------------------------------------------------------------------------------------

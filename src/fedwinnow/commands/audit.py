@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedwinnow.auditing.audit import AuditOutcome, AuditSettings
+    from fedwinnow.auditing.update import Updated
 
 # Settings of a run that an audit has too, and that are no flags.
 HIDDEN = (
@@ -54,6 +55,12 @@ class Audit(AuditAsked, Flags):
     run_folder: Annotated[Path | None, tyro.conf.arg(name="run")] = setting(
         None, "A finished run whose model judges, instead of training."
     )
+    update: Path | None = setting(
+        None, "Bring an audit folder, or that of a site, up to date with what people said of labels drawn by lot."
+    )
+    look_cost: float = setting(
+        0.2, "With --update: what a look costs, if a corrected label is worth 1.", above=0, below=1
+    )
     no_self_test: bool = setting(False, "Withdrawn, without effect: there is no self-test any more.")
 
     def run(self) -> int:
@@ -62,6 +69,8 @@ class Audit(AuditAsked, Flags):
         from fedwinnow.commands.progress import Bar
         from fedwinnow.experiment.play import Execution
 
+        if self.update is not None:
+            return self.run_update(self.update)
         settings = self.settings()
         folder = Path(
             self.out or default_folder(settings.experiment.data if self.run_folder is None else str(self.run_folder))
@@ -77,11 +86,26 @@ class Audit(AuditAsked, Flags):
         show_outcome(outcome, console)
         return 0
 
+    def run_update(self, folder: Path) -> int:
+        """Figures from looks."""
+        from fedwinnow.auditing.update import update_audit
+
+        allowed = ("update", "look_cost", "budget", "threshold", "json", "quiet")
+        for name, field in settings_in(Audit).items():
+            if name not in allowed and getattr(self, name) != field.default:
+                raise UsageError(f"{flag_of(name)} was given with --update, which trains nothing; leave it out.")
+        updated = update_audit(folder, threshold=self.threshold, look_cost=self.look_cost, budget=self.budget)
+        self.emit({"folder": str(folder), "looks": updated.looks, "counts": updated.sites})
+        show_update(updated, self.console())
+        return 0
+
     def settings(self) -> AuditSettings:
         """What was asked for."""
         from fedwinnow.auditing.audit import choices_of, settings_asked, settings_of_run
 
-        choices = choices_of(self.threshold, self.expected_false_alarms, False if self.no_self_test else None)
+        choices = choices_of(
+            self.threshold, self.expected_false_alarms, False if self.no_self_test else None, self.budget
+        )
         if self.run_folder is not None:
             if self.data is not None:
                 raise UsageError("--data and --run exclude each other: a run knows its data.")
@@ -157,6 +181,33 @@ def show_claims(facts: dict[str, Any], console: Console) -> None:
     if claims["unknown_classes"]:
         names = ", ".join(claims["unknown_classes"][:8])
         console.print(f"Cannot be told, because the models do not know these classes: {names}.", markup=False)
+
+
+def show_update(updated: Updated, console: Console) -> None:
+    """What the looks say, for every site and together."""
+    from fedwinnow.auditing.look_figures import percent, worth_in_words
+    from fedwinnow.terminal import Grid
+
+    rows = []
+    for line in updated.sites[:40]:
+        least, most = line["wrong_at_least"], line["wrong_at_most"]
+        wrong = "too few looks here" if least is None else f"{least} to {most}"
+        rows.append((escaped(line["site"]), str(line["samples"]), line["said"], str(line["to_review"]), wrong))
+    Grid("tntnt", ("site", "labels", "said", "called", "wrong labels"), rows).show(console)
+    if len(updated.sites) > 40:
+        console.print(f"... {len(updated.sites) - 40} more sites in sites.csv")
+    console.print(updated.looks["said"], markup=False)
+    if updated.looks["warning"]:
+        console.print(updated.looks["warning"], markup=False)
+    if (calls := updated.looks["calls"]) is not None:
+        console.print(
+            f"{calls['labels']} labels are called; at least {percent(calls['low'])} of them should be wrong, "
+            f"expected are {percent(calls['mean'])}.",
+            markup=False,
+        )
+    elif updated.looks["called"]:
+        console.print(f"{updated.looks['called']} labels are called: too few for a percentage.", markup=False)
+    console.print(worth_in_words(updated.looks), markup=False)
 
 
 def show_truth(facts: dict[str, Any], console: Console) -> None:
