@@ -6,6 +6,7 @@ import html
 import json
 import os
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from PIL import Image
 
 from browser import Browser
 from fedwinnow.auditing.audit_report import fields_of, skill_sentence, write_report
+from fedwinnow.auditing.reviewing.review_queue import ReviewQueue
+from fedwinnow.auditing.reviewing.review_server import ReviewServer
 from fedwinnow.auditing.spreadsheet_files import table_text
 
 HEADER = ("site", "id", "given", "suggested", "score", "p_wrong", "decision")
@@ -242,3 +245,32 @@ def test_a_text_can_be_read_at_every_width(tmp_path, width):
         assert "patient p0 has a long history" in browser.text(".gallery")
         assert browser.script("return document.documentElement.scrollWidth <= window.innerWidth")
         saved(browser, f"text-{width}")
+
+
+def test_the_review_page_has_the_fields_beside_those_of_similar_samples(tmp_path):
+    table_of_fields(tmp_path)
+    server = ReviewServer(ReviewQueue(tmp_path, "anna"))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with Browser(1300, 1000) as browser:
+            browser.open(server.url)
+            browser.wait("document.querySelector('.aligned') !== null")
+            first = browser.script("return document.querySelector('.aligned tbody tr').innerText")
+            last = browser.script("return [...document.querySelectorAll('.aligned tbody tr')].pop().innerText")
+            assert first.split() == [
+                "field",
+                "5",
+                "5",
+                "1",
+                "5",
+                "5",
+                "5",
+                "5",
+            ]  # this, usual, four similar ones
+            assert last.startswith("note (not used in training)")
+            assert "p3" in browser.text(".aligned thead")
+            saved(browser, "review-table")
+            assert browser.complaints() == []
+    finally:
+        server.shutdown()
+        server.server_close()
