@@ -20,8 +20,8 @@ from fedwinnow.auditing.looks import (
     ENOUGH_AT_SITE,
     Findings,
     JudgedSite,
+    LookTally,
     Survey,
-    Tally,
     findings_of,
     looks_at,
     tally_of,
@@ -88,7 +88,7 @@ def update_audit(
     return Updated(survey.folder, together, lines)
 
 
-def refuse_few(survey: Survey, tally: Tally) -> None:
+def refuse_few(survey: Survey, tally: LookTally) -> None:
     """Refuse where too few labels were looked at."""
     told = f"{survey.folder}: people have looked at {tally.total} of the labels drawn by lot"
     if tally.total < ENOUGH:
@@ -101,9 +101,9 @@ def refuse_few(survey: Survey, tally: Tally) -> None:
         )
 
 
-def tally_at(tally: Tally, number: int) -> Tally:
+def tally_at(tally: LookTally, number: int) -> LookTally:
     """The looks at one site; how far reviewers differ is taken from all."""
-    return Tally(tally.looked[[number]], tally.found[[number]], tally.both, tally.differ)
+    return LookTally(tally.looked[[number]], tally.found[[number]], tally.both, tally.differ)
 
 
 # --- the lines of audit.csv ------------------------------------------------------------------------------------------
