@@ -49,7 +49,7 @@ def test_one_sample_and_equal_samples():
     assert near_duplicates(alone).tolist() == [-1]
     same = nearest(torch.ones(3, 2), 2)
     assert same.similarity.tolist() == [[1.0, 1.0]] * 3
-    assert near_duplicates(same).tolist() == [1, 0, 0]
+    assert all(place != other >= 0 for place, other in enumerate(near_duplicates(same).tolist()))
 
 
 def test_a_copy_with_a_scratch_is_a_near_duplicate_and_a_multiple_is_not():

@@ -27,7 +27,7 @@ class Neighbours:
 def nearest(rows: Tensor, count: int = VOTES) -> Neighbours:
     """The nearest other samples by distance, as a similarity: 1 - squared distance / that of two samples by chance.
 
-    Of equally near samples the first are taken. Nobody is its own neighbour.
+    Nobody is its own neighbour.
     """
     centred = (rows - rows.mean(0)).double()
     squares = centred.square().sum(1)
@@ -37,9 +37,9 @@ def nearest(rows: Tensor, count: int = VOTES) -> Neighbours:
         part = centred[start : start + BLOCK]
         distance = (squares[start : start + BLOCK, None] + squares - 2 * part @ centred.T).clamp(min=0)
         distance[torch.arange(len(part)), torch.arange(start, start + len(part))] = torch.inf
-        ordered = distance.sort(dim=1, stable=True)
-        places.append(ordered.indices[:, :most])
-        found.append(1 - ordered.values[:, :most] / by_chance)
+        closest = distance.topk(most, dim=1, largest=False)
+        places.append(closest.indices)
+        found.append(1 - closest.values / by_chance)
     return Neighbours(torch.cat(places), torch.cat(found))
 
 
