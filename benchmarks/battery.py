@@ -161,6 +161,12 @@ def file_of(out: Path, case: str, seed: int) -> Path:
     return out / "opinions" / f"{case.replace('/', '_')}_{seed}.npz"
 
 
+def saved_in(out: Path, case: str, seed: int) -> Saved:
+    """The opinions of a case that was audited before."""
+    with np.load(file_of(out, case, seed), allow_pickle=False) as kept:
+        return Saved(*(kept[field.name] for field in dataclasses.fields(Saved)))
+
+
 def measured(case: Case, seed: int, out: Path) -> dict[str, Any]:
     """One audit, its opinions kept in a file."""
     import torch
@@ -191,8 +197,7 @@ def shown(value: Any) -> Any:
 
 def claimed_again(line: dict[str, str], out: Path) -> dict[str, Any]:
     """The same line with what today's rule says about the opinions that were kept."""
-    with np.load(file_of(out, line["case"], int(line["seed"])), allow_pickle=False) as kept:
-        saved = Saved(*(kept[field.name] for field in dataclasses.fields(Saved)))
+    saved = saved_in(out, line["case"], int(line["seed"]))
     return line | line_of(line["case"], int(line["seed"]), saved, said_of(saved))
 
 

@@ -71,7 +71,9 @@ def simifeat(distance: Matrix, y: Labels, classes: int, seed: int = 0, passes: i
 # --- from a model that is trained for it ---------------------------------------------------------------------------
 
 
-def trained(x: Matrix, y: Labels, classes: int, model: Any, seed: int, asked: Matrix) -> Iterator[tuple[Matrix, Matrix]]:
+def trained(
+    x: Matrix, y: Labels, classes: int, model: Any, seed: int, asked: Matrix
+) -> Iterator[tuple[Matrix, Matrix]]:
     """After each epoch: the logits of the training samples, and those of the samples that are asked about."""
     module = make_model(model, Shape("rows", (x.shape[1],), classes), seed)
     optimizer = torch.optim.SGD(module.parameters(), lr=RATE, momentum=MOMENTUM)
