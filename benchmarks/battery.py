@@ -41,7 +41,7 @@ from fedwinnow.experiment.play import Execution
 from fedwinnow.metrics.detection import auroc, average_precision
 
 RESULTS = Path(__file__).parent.parent / "results"
-SMALLEST = ("coin80/none/lot", "iris/uniform10/lot")
+SMALLEST = ("iris/uniform10/lot",)
 FEW = 20  # below so many calls no percentage is stated
 FEW_OF_SITE = 10
 SIGNAL = 0.6  # of the skill: the gate of the rule
@@ -173,7 +173,7 @@ def measured(case: Case, seed: int, out: Path) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     began = time.perf_counter()
-    with tempfile.TemporaryDirectory(dir=out) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         saved = trained(case, seed, Path(folder))
     seconds = time.perf_counter() - began
     place = file_of(out, case.name, seed)
