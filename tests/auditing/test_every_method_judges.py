@@ -10,7 +10,7 @@ import torch
 
 from fedwinnow import catalogue
 from fedwinnow.auditing.judges import opinion
-from fedwinnow.auditing.judging_models import find_judge, judge_run, prepare_audit, train_and_judge
+from fedwinnow.auditing.judging_models import find_judge, prepare_audit, train_and_judge
 from fedwinnow.cli import main
 from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.settings import Experiment
@@ -47,7 +47,7 @@ def test_every_method_finds_wrong_labels_by_its_models_and_by_its_filter(method,
     stage, execution = toy_stage(method), Execution(checkpoint_every=100)
     found = {
         "mean": train_and_judge(stage, tmp_path, find_judge("mean"), execution),
-        "filter": judge_run(stage, tmp_path, find_judge("filter"), execution),
+        "filter": train_and_judge(stage, tmp_path, find_judge("filter"), execution),
     }
     for one in found.values():
         assert np.isfinite(one.score).all()

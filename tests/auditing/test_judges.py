@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +14,7 @@ from fedwinnow.auditing.judges import add, log_prior, verdict
 from fedwinnow.auditing.judging_models import find_judge, parts_of, prepare_audit, train_and_judge
 from fedwinnow.errors import UsageError
 from fedwinnow.experiment.play import Execution
+from fedwinnow.experiment.prepare import make_scene
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import KEPT, Task
 from fedwinnow.metrics.detection import auroc
@@ -110,10 +113,36 @@ def test_what_a_judge_keeps_never_leaves_the_site_and_no_method_sees_it(tmp_path
 
 def test_halves_judge_the_sites_of_each_other():
     stage = prepare_audit(experiment(), find_judge("halves"))
-    for part, judged in parts_of(stage, find_judge("halves")):
-        trained = {site for site, size in enumerate(part.sites.holdings.sizes) if size}
-        assert trained.isdisjoint(judged)
-        assert trained | set(judged) == {0, 1, 2, 3}
+    for part in parts_of(stage, find_judge("halves")):
+        trained = {site for site, size in enumerate(part.stage.sites.holdings.sizes) if size}
+        assert trained.isdisjoint(part.sites)
+        assert trained | set(part.sites) == {0, 1, 2, 3}
+        assert set(stage.scene.holdings.client[part.judged]) == set(part.sites)
+
+
+def test_no_model_has_seen_the_labels_that_it_judges():
+    stage = prepare_audit(experiment(), find_judge("mean"))
+    parts = parts_of(stage, find_judge("mean"))
+    assert len(parts) == 3
+    assert (np.sum([part.judged for part in parts], 0) == 1).all()  # every label is judged once
+    for part in parts:
+        trained = np.zeros(len(stage.scene.given), bool)
+        trained[part.stage.places] = True
+        assert (trained == ~part.judged).all()
+        assert (part.stage.sites.holdings.rows == stage.scene.holdings.rows[trained]).all()
+
+
+def test_what_is_believed_of_a_label_does_not_depend_on_it(tmp_path):
+    """Of two scenes that differ in one label, the opinion about this label is the same to the last bit."""
+    judge, believed = find_judge("mean"), []
+    scene = make_scene(experiment())
+    for label in (0, 1):
+        given = scene.given.copy()
+        given[7] = label
+        stage = prepare_audit(experiment(), judge, dataclasses.replace(scene, given=given))
+        believed.append(train_and_judge(stage, tmp_path / str(label), judge, Execution()).classes)
+    assert (believed[0][7] == believed[1][7]).all()
+    assert (believed[0] != believed[1]).any()
 
 
 def test_one_site_has_no_halves():

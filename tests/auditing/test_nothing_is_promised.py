@@ -1,4 +1,4 @@
-"""Where no label is wrong the audit still finds labels to look at; it must not say how many calls are right."""
+"""Where no label is wrong and nothing can be known, the audit says so: no call, no percentage, in no file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 import fedwinnow
 from auditing_material import QUICK, lines
-from fedwinnow.auditing.audit_folder import NOT_KNOWN
+from fedwinnow.auditing.statements import CANNOT, SEEN
 from fedwinnow.cli import main
 from fedwinnow.deployment.site_audit import write_own_audit
 from fedwinnow.federation.host import Answer
@@ -64,20 +64,22 @@ def test_no_file_of_the_audit_promises_anything(null_audit):
     assert promises_in(folder) == []
     assert {path.name for path in folder.glob("*/report.html")} == {"report.html"}
     for site in SITES:
-        assert NOT_KNOWN in (folder / site / "report.html").read_text(encoding="utf-8")
-        assert json.loads((folder / site / "site.json").read_text(encoding="utf-8"))["not_known"] == NOT_KNOWN
+        counts = json.loads((folder / site / "site.json").read_text(encoding="utf-8"))["counts"]
+        assert (counts["said"], counts["to_review"], counts["wrong_at_least"]) == (CANNOT, 0, None)
+        assert counts["reason"] in (folder / site / "report.html").read_text(encoding="utf-8")
+        rows = lines(folder / site / "audit.csv")
+        assert {row["decision"] for row in rows} == {CANNOT}
+        assert {row["p_wrong"] for row in rows} == {""}
+        score = [float(row["score"]) for row in rows]  # the order is still there
+        assert score == sorted(score, reverse=True)
+        assert len(set(score)) > 100
 
 
-def test_the_terminal_promises_nothing_and_says_what_is_not_known(null_audit):
+def test_the_terminal_promises_nothing_and_says_that_it_cannot_tell(null_audit):
     printed, _ = null_audit
     assert promises_in_text(printed) == []
-    assert NOT_KNOWN in " ".join(printed.split())
-
-
-def test_the_promises_would_have_been_about_something(null_audit):
-    """Guards the tests above: there are labels to look at, although all of them are right."""
-    _, folder = null_audit
-    assert sum(int(line["to_review"]) for line in lines(folder / "sites.csv")) > 20
+    assert printed.count(CANNOT) == len(SITES)
+    assert "hardly tell these classes apart" in " ".join(printed.split()) or "know none" in printed
 
 
 def test_json_and_python_promise_nothing(tmp_path):
@@ -100,8 +102,8 @@ def test_what_a_site_is_told_after_a_run_over_the_network_promises_nothing(tmp_p
     write_own_audit("north", data, labels, run, answer, tmp_path)
     assert promises_in(tmp_path) == []
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert NOT_KNOWN in page
-    assert page.count("<figure>") == 10
+    assert SEEN in page
+    assert page.count("<figure>") == 60
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedwinnow.auditing.audit_folder import (
-    NOT_KNOWN,
     Previews,
     SiteVerdict,
     folder_names,
@@ -22,7 +21,9 @@ from fedwinnow.auditing.audit_folder import (
 )
 from fedwinnow.auditing.audit_report import write_report
 from fedwinnow.auditing.audit_settings import AuditAsked
+from fedwinnow.auditing.claims import Claims, CommonFinding, Opinions, claims_of
 from fedwinnow.auditing.judging_models import Judged, find_judge, judge_run, prepare_audit, train_and_judge
+from fedwinnow.auditing.statements import ASSUMPTIONS, CALLS, CANNOT, FEWEST_CALLS, NOTHING, RANGE
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load, understood
 from fedwinnow.data.source import Source
@@ -41,22 +42,23 @@ if TYPE_CHECKING:
     from fedwinnow.auditing.encoder_choice import Choice
 
 DEFAULT_JUDGE = "mean"
-# Chosen on scenes with planted errors (results/audit.md): 0.5 flags up to three times as many labels as are wrong, and
-# 0.9 misses most systematic errors.
-DEFAULT_THRESHOLD = 0.7
-SITE_COLUMNS = ("site", "folder", "samples", "judged", "to_review", "estimated_wrong", "estimated_rate", "reason")
-P_WRONG = (
-    "p_wrong is a score from 0 to 1 that puts the labels in order: how much of their belief the models put on other "
-    "labels than the given one. It does not say how many labels are wrong."
+DEFAULT_THRESHOLD = 0.5  # a label is called where it is at least as likely wrong as right
+SITE_COLUMNS = (
+    "site",
+    "folder",
+    "samples",
+    "judged",
+    "to_review",
+    "said",
+    "wrong_at_least",
+    "wrong_at_most",
+    "precision_at_least",
+    "reason",
 )
-
-# Estimates that no audit can make. Programs look for these keys, so they are written, with the reason.
-UNKNOWN: dict[str, Any] = {
-    "expected_false_alarms": None,
-    "calibrated": False,
-    "self_test": None,
-    "not_known": NOT_KNOWN,
-}
+P_WRONG = (
+    "p_wrong is the probability that a label is wrong, at least: the smallest that the counts of all sites allow, if "
+    "the assumptions hold. Where it cannot be known it is empty."
+)
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,15 @@ class AuditSettings:
     experiment: Experiment
     judge: str = DEFAULT_JUDGE
     threshold: float = DEFAULT_THRESHOLD  # of p_wrong
+    false_alarms: float | None = None  # it chooses the threshold: the share of calls that may be right labels
     run: Path | None = None  # the folder of a finished run that judges; `experiment` then has the settings of that run
 
     def __post_init__(self) -> None:
         find_judge(self.judge)  # refuses an unknown judge before anything is written
         if not 0 < self.threshold <= 1:
             raise UsageError(f"--threshold {self.threshold} was given; allowed: above 0 and at most 1.")
+        if self.false_alarms is not None and not 0 <= self.false_alarms < 1:
+            raise UsageError(f"--expected-false-alarms {self.false_alarms} was given; allowed: from 0 to below 1.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,14 +108,17 @@ def perform(
             raise UsageError(f"--out {out} already holds an audit, perhaps with decisions. Choose another folder.")
         settings, choice = with_encoder_chosen(settings)
         judged = ask_judge(settings, out, execution, watchers)
-        verdicts = verdicts_of(judged, settings.threshold)
+        claims = claims_about(judged)
+        settings = with_threshold_chosen(settings, claims)
+        verdicts = verdicts_of(judged, claims, settings.threshold)
         names = folder_names([verdict.site for verdict in verdicts])
         facts = facts_of(settings, judged) | encoder_facts(judged.stage.experiment.encoder, choice)
+        facts |= {"claims": claims_as_value(claims, verdicts, settings.threshold)}
         previews = Previews.of(judged.stage.scene.dataset, table, columns)
         for verdict, name in zip(verdicts, names, strict=True):
             write_site(out / name, verdict, previews, facts)
             write_report(out / name)
-        outcome = AuditOutcome(out, verdicts, names, facts | {"truth": against_truth(judged, settings.threshold)})
+        outcome = AuditOutcome(out, verdicts, names, facts | {"truth": against_truth(judged, verdicts)})
         write_coordinator(outcome)
     return outcome
 
@@ -155,16 +163,82 @@ def facts_of(settings: AuditSettings, judged: Judged) -> dict[str, Any]:
         "sites": int((stage.scene.holdings.sizes > 0).sum()),
         "threshold": settings.threshold,
         "p_wrong": P_WRONG,
-        **UNKNOWN,
+        "assumptions": list(ASSUMPTIONS),
     }
 
 
-def against_truth(judged: Judged, threshold: float) -> dict[str, Any] | None:
+def claims_about(judged: Judged) -> Claims | None:
+    """What may be claimed; None where the models have seen the labels, or gave no probabilities."""
+    if judged.classes is None:
+        return None
+    scene = judged.stage.scene
+    sites = [
+        Opinions(scene.given[mine], judged.classes[mine])
+        for mine in map(scene.holdings.of, np.flatnonzero(scene.holdings.sizes).tolist())
+    ]
+    return claims_of(sites, scene.classes, judged.stage.experiment.least_count)
+
+
+def with_threshold_chosen(settings: AuditSettings, claims: Claims | None) -> AuditSettings:
+    """The settings with the lowest threshold at which no more than the wanted share of calls should be right labels.
+
+    It is found from counts of labels in hundredths of p_wrong, which sites could add up.
+    """
+    if settings.false_alarms is None:
+        return settings
+    found = [] if claims is None else [site[~np.isnan(site)] for site in claims.p_wrong]
+    counts = np.bincount((np.concatenate([*found, [0.0]]) * 100).astype(np.int64), minlength=101)[:101]
+    labels = np.cumsum(counts[:0:-1])[::-1]  # at 0.01 and above, at 0.02 and above, ...
+    right = np.cumsum((counts[1:] * (1 - np.arange(1, 101) / 100))[::-1])[::-1]
+    allowed = np.flatnonzero((right <= settings.false_alarms * labels) & (labels > 0))
+    return dataclasses.replace(settings, threshold=float((allowed[0] + 1) / 100) if len(allowed) else 1.0)
+
+
+def claims_as_value(claims: Claims | None, verdicts: list[SiteVerdict], threshold: float) -> dict[str, Any]:
+    """What is claimed about all sites together, as values."""
+    said = [verdict.statement for verdict in verdicts]
+    together = next((word for word in (CALLS, RANGE, CANNOT, NOTHING) if any(one.said == word for one in said)), CANNOT)
+    called = np.concatenate([verdict.p_wrong[verdict.flagged] for verdict in verdicts])
+    if claims is None:
+        return {"said": CANNOT, "reason": said[0].reason, "skill": None, "calls": 0}
+    finding, names = claims.finding, verdicts[0].class_names
+    return {
+        "said": together,
+        "reason": next(one.reason for one in said if one.said == together) if said else "",
+        "skill": round(finding.skill, 4),
+        "skilled": finding.skilled,
+        "recognised": {
+            name: None if np.isnan(share) else round(float(share), 4)
+            for name, share in zip(names, finding.classes.recognised, strict=True)
+        },
+        "unknown_classes": [name for name, known in zip(names, claims.known, strict=True) if not known],
+        "rates": rates_as_value(finding) if finding.skilled else None,
+        "calls": len(called),
+        "precision_at_least": float(called.mean()) if len(called) >= FEWEST_CALLS else None,
+        "recall": claims.decoys.recall(threshold) if len(called) >= FEWEST_CALLS else None,
+    }
+
+
+def rates_as_value(finding: CommonFinding) -> dict[str, float]:
+    """The rates of wrong labels common to all sites that the counts allow, and the one that is claimed."""
+    allowed = finding.range
+    return {
+        "low": allowed.low.common,
+        "mid": allowed.mid.common,
+        "high": allowed.high.common,
+        "claimed": finding.explanation.common,
+    }
+
+
+def against_truth(judged: Judged, verdicts: list[SiteVerdict]) -> dict[str, Any] | None:
     """How good the audit was; None where the true labels are not known."""
     scene = judged.stage.scene
     if scene.wrong is None or scene.true is None:
         return None
-    called = judged.p_wrong >= threshold
+    called = np.zeros(len(scene.given), bool)
+    for site, verdict in zip(np.flatnonzero(scene.holdings.sizes).tolist(), verdicts, strict=True):
+        mine = scene.holdings.of(site)
+        called[mine] = np.isin(scene.holdings.rows[mine], verdict.rows[verdict.flagged])
     found = sample_detection(judged.score, scene.wrong)
     after = np.where(called, judged.other, scene.given)
     return {
@@ -195,12 +269,9 @@ RUN_JUDGE = "final:prior=false"  # a run that was not made for an audit has kept
 
 
 def choices_of(threshold: float | None, expected_false_alarms: float | None, self_test: bool | None) -> dict[str, Any]:
-    """What a user chose of the audit itself; two choices of version 0.1 are answered here and have no effect."""
-    if expected_false_alarms is not None:
-        raise UsageError(
-            f"--expected-false-alarms {expected_false_alarms} was given; it is withdrawn: how many of the labels worth "
-            "a look are right after all is not known before a person has looked. Use --threshold, a limit of p_wrong."
-        )
+    """What a user chose of the audit itself."""
+    if threshold is not None and expected_false_alarms is not None:
+        raise UsageError("--threshold and --expected-false-alarms exclude each other: the second chooses the first.")
     if self_test is not None:
         warnings.warn(
             "--no-self-test (in Python self_test=) has no effect: there is no self-test any more. The next version "
@@ -208,7 +279,8 @@ def choices_of(threshold: float | None, expected_false_alarms: float | None, sel
             FedwinnowWarning,
             stacklevel=2,
         )
-    return {} if threshold is None else {"threshold": threshold}
+    chosen = {"threshold": threshold, "false_alarms": expected_false_alarms}
+    return {name: value for name, value in chosen.items() if value is not None}
 
 
 def with_site_column(data: Any, site: str | None) -> Any:

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow import catalogue
+from fedwinnow.auditing.claims import Claims
 from fedwinnow.auditing.judging_models import Judged
+from fedwinnow.auditing.statements import Statement, statement_of
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.sources.table_source import TableSource
 from fedwinnow.data.table_reading import TextTable
@@ -99,19 +101,13 @@ FORM: Form = {
     "texts": {"*": {"*": str}},
     "compared": {"*": [[str]]},
 }
-COLUMNS = ("site", "id", "given", "suggested", "p_wrong", "decision")
+COLUMNS = ("site", "id", "given", "suggested", "score", "p_wrong", "decision")
+NEEDED = ("site", "id", "given", "suggested", "p_wrong", "decision")  # audits of version 0.1 have no score
 RESERVED = ("training",)
 FEWEST_OF_SITE = 10  # with fewer samples, the label frequencies of a site mean little
 FEWEST_OF_CLASS = 5  # with fewer samples at all sites together, no model knows the class
 
-REVIEW, KEEP, TOO_FEW = "review", "keep", "too few"
-
-NOT_KNOWN = (
-    "How many of the labels worth a look are really wrong is not known. The audit has not been checked against labels "
-    "that a person has looked at, and a right label that is hard to predict looks just like a wrong one. "
-    "A person has to look at them to know."
-)
-REASON = "not known until a person has looked at the labels"
+REVIEW, KEEP, TOO_FEW, CANNOT_TELL = "review", "keep", "too few", "cannot tell"
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,49 +120,61 @@ class SiteVerdict:
     ids: NDArray[Any]
     given: Integers
     suggested: Integers
-    score: Floats  # the log-odds that the models give against the label
-    p_wrong: Floats  # the score as a number from 0 to 1; NaN where there are too few samples to judge
+    score: Floats  # the log-odds that the models give against the label: the order
+    p_wrong: (
+        Floats  # at least so likely wrong; NaN where it cannot be told, or where there are too few samples to judge
+    )
     decision: NDArray[np.str_]
     compared: dict[int, list[list[int]]]  # place -> places of the given class, places of the suggested class
+    statement: Statement
 
     def __len__(self) -> int:
         return len(self.given)
 
     @property
     def flagged(self) -> NDArray[np.bool_]:
-        """Which labels a person should look at."""
+        """Which labels are called: a person should look at them."""
         return np.asarray(self.decision == REVIEW)
 
     def counts(self) -> dict[str, Any]:
-        """What the coordinator gets to know about this site; how many labels are wrong is None, with the reason."""
-        judged = ~np.isnan(self.p_wrong)
+        """What the coordinator gets to know about this site."""
+        judged = self.decision != TOO_FEW
         return {
             "site": self.site,
             "samples": len(self),
             "judged": int(judged.sum()),
             "to_review": int(self.flagged.sum()),
-            "estimated_wrong": None,
-            "estimated_rate": None,
-            "reason": REASON if judged.any() else "too few samples to judge",
+            **self.statement.as_value(),
         }
 
 
-def verdicts_of(judged: Judged, threshold: float) -> list[SiteVerdict]:
-    """One verdict per site that holds samples."""
+def verdicts_of(judged: Judged, claims: Claims | None, threshold: float) -> list[SiteVerdict]:
+    """One verdict per site that holds samples; without claims there is only the order."""
     scene = judged.stage.scene
     common = np.bincount(scene.given, minlength=scene.classes) >= FEWEST_OF_CLASS
     return [
-        site_verdict(scene, judged, site, threshold, common) for site in np.flatnonzero(scene.holdings.sizes).tolist()
+        site_verdict(scene, judged, site, claims, number, threshold, common)
+        for number, site in enumerate(np.flatnonzero(scene.holdings.sizes).tolist())
     ]
 
 
-def site_verdict(scene: Scene, judged: Judged, site: int, threshold: float, common: NDArray[np.bool_]) -> SiteVerdict:
-    """The verdict of one site; `common` says which classes are frequent enough to be judged."""
+def site_verdict(
+    scene: Scene,
+    judged: Judged,
+    site: int,
+    claims: Claims | None,
+    number: int,
+    threshold: float,
+    common: NDArray[np.bool_],
+) -> SiteVerdict:
+    """The verdict of one site, the `number`th in the claims; `common` are the classes with enough samples to judge."""
     mine = scene.holdings.of(site)
     score, given, other = judged.score[mine], scene.given[mine], judged.other[mine]
     enough = common[given] & (len(given) >= FEWEST_OF_SITE)
-    p_wrong = np.where(enough, judged.p_wrong[mine], np.nan)
-    flagged = enough & (np.nan_to_num(p_wrong) >= threshold)
+    found = np.full(len(given), np.nan) if claims is None else claims.p_wrong[number]
+    p_wrong = np.where(enough, found, np.nan)
+    told = ~np.isnan(p_wrong)
+    flagged = told & (np.nan_to_num(p_wrong) >= threshold)
     order = np.lexsort((-score, ~enough))
     place_of = np.empty(len(order), np.int64)
     place_of[order] = np.arange(len(order))
@@ -176,18 +184,19 @@ def site_verdict(scene: Scene, judged: Judged, site: int, threshold: float, comm
         for sample, sides in zip(worst.tolist(), near.tolist(), strict=True)
     }
     rows = scene.holdings.rows[mine]
-    decision = np.where(flagged, REVIEW, np.where(enough, KEEP, TOO_FEW))
+    decision = np.where(flagged, REVIEW, np.where(told, KEEP, np.where(enough, CANNOT_TELL, TOO_FEW)))
     return SiteVerdict(
         site=scene.site_names[site],
         class_names=scene.data.class_names,
         rows=rows[order],
         ids=scene.dataset.train.ids[rows][order],
         given=given[order],
-        suggested=np.where(flagged, other, given)[order],
+        suggested=np.where(flagged | (decision == CANNOT_TELL), other, given)[order],
         score=score[order],
         p_wrong=p_wrong[order],
         decision=decision[order],
         compared=compared,
+        statement=statement_of(claims, number, scene.data.class_names, given, p_wrong, flagged, enough),
     )
 
 
@@ -254,6 +263,7 @@ def audit_csv(verdict: SiteVerdict) -> str:
         verdict.ids.tolist(),
         given,
         suggested,
+        [f"{value:.6g}" for value in verdict.score.tolist()],
         p_wrong,
         verdict.decision.tolist(),
     ]
@@ -294,11 +304,11 @@ def read_audit(folder: Path) -> list[dict[str, str]]:
             rows, header = list(reader), reader.fieldnames or []
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise DataError(f"{path}: cannot be read ({problem}).") from None
-    absent = [name for name in COLUMNS if name not in header]
+    absent = [name for name in NEEDED if name not in header]
     if absent:
-        raise DataError(f"{path} has no column '{absent[0]}'; needed: {', '.join(COLUMNS)}.")
+        raise DataError(f"{path} has no column '{absent[0]}'; needed: {', '.join(NEEDED)}.")
     for number, row in enumerate(rows, start=1):
-        if None in row or any(row[name] is None for name in COLUMNS):
+        if None in row or any(value is None for value in row.values()):
             raise DataError(
                 f"{path}, row {number} (line {number + 1}): it does not have as many cells as the first line."
             )

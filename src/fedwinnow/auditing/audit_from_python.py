@@ -90,12 +90,15 @@ class AuditResult:
             "id": np.full(samples, "", dtype=object),
             "given": np.full(samples, "", dtype=object),
             "suggested": np.full(samples, "", dtype=object),
+            "score": np.full(samples, np.nan),
             "p_wrong": np.full(samples, np.nan),
             "decision": np.full(samples, "", dtype=object),
         }
         for verdict in outcome.sites:
             values = (verdict.site, verdict.ids, names[verdict.given], names[verdict.suggested])
-            for name, value in zip(self.columns, (*values, verdict.p_wrong, verdict.decision), strict=True):
+            for name, value in zip(
+                self.columns, (*values, verdict.score, verdict.p_wrong, verdict.decision), strict=True
+            ):
                 self.columns[name][verdict.rows] = value
 
     def __repr__(self) -> str:
@@ -105,11 +108,13 @@ class AuditResult:
 
     @property
     def p_wrong(self) -> NDArray[np.float64]:
-        """A score from 0 to 1: how much the models hold against each label; NaN where there are too few to judge.
-
-        It puts labels in order. It is not the share of wrong labels, which nobody knows before a person has looked.
-        """
+        """How likely each label is wrong, at least; NaN where that cannot be told, or with too few samples to judge."""
         return self.columns["p_wrong"]
+
+    @property
+    def score(self) -> NDArray[np.float64]:
+        """What puts the labels in order: the log-odds that the models give against each."""
+        return self.columns["score"]
 
     @property
     def suggested(self) -> NDArray[Any]:
@@ -153,7 +158,7 @@ def audit(asked: AuditKeywords, given: Mapping[str, Any]) -> AuditResult | panda
 
     `x` may be an array, or a pandas frame whose label and site columns are named by `labels` and `sites`; a frame in
     gives a frame out. Without `out` nothing is left on disk; with it an interrupted audit goes on, unless `redo` starts
-    it anew. `expected_false_alarms` and `self_test` are withdrawn.
+    it anew. `self_test` is withdrawn.
     """
     choices = choices_of(asked.threshold, asked.expected_false_alarms, asked.self_test)
     execution = taken(Execution, asked)

@@ -8,14 +8,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fedwinnow.auditing.audit_folder import KEEP, REVIEW, TOO_FEW, read_audit, read_site
+from fedwinnow.auditing.audit_folder import CANNOT_TELL, KEEP, REVIEW, TOO_FEW, read_audit, read_site
 from fedwinnow.experiment.report.templates import render
 from fedwinnow.files import write_text
 
 TEMPLATE = Path(__file__).with_name("report.html")
 GALLERY = 60  # samples that are shown, the worst first
 CONFUSIONS = 12
-DECISIONS = (REVIEW, KEEP, TOO_FEW)
+DECISIONS = (REVIEW, KEEP, TOO_FEW, CANNOT_TELL)
 
 
 def write_report(folder: Path) -> Path:
@@ -28,12 +28,13 @@ def write_report(folder: Path) -> Path:
 def collect(folder: Path, site: dict[str, Any], rows: list[dict[str, str]]) -> dict[str, Any]:
     """The values that the template shows."""
     flagged = [row for row in rows if row["decision"] == REVIEW]
+    first = flagged or [row for row in rows if row["decision"] != TOO_FEW]
     return {
         "site": site,
         "counts": site["counts"],
         "classes": by_class(site["class_names"], rows, flagged),
         "confusions": Counter((row["given"], row["suggested"]) for row in flagged).most_common(CONFUSIONS),
-        "gallery": [card(folder, site, row) for row in flagged[:GALLERY]],
+        "gallery": [card(folder, site, row) for row in first[:GALLERY]],
         "flagged": len(flagged),
         "too_few": sum(row["decision"] == TOO_FEW for row in rows),
         "rows": as_data(site["class_names"], rows),
@@ -55,7 +56,12 @@ def card(folder: Path, site: dict[str, Any], row: dict[str, str]) -> dict[str, A
         kind = "png" if name.endswith("png") else "jpeg"
         content = base64.b64encode((folder / "previews" / name).read_bytes()).decode()
         picture = f"data:image/{kind};base64,{content}"
-    return {**row, "p": float(row["p_wrong"]), "picture": picture, "texts": site["texts"].get(row["id"], {})}
+    return {
+        **row,
+        "p": row["p_wrong"] and float(row["p_wrong"]),
+        "picture": picture,
+        "texts": site["texts"].get(row["id"], {}),
+    }
 
 
 def as_data(names: list[str], rows: list[dict[str, str]]) -> str:

@@ -47,10 +47,11 @@ class AuditAsked(PlaceSettings, Experiment):
         None, "How the models judge (see `fedwinnow judges`); none: the one that measured best."
     )
     threshold: float | None = setting(
-        None, "From which p_wrong on a person should look at a label; none: 0.7.", above=0, at_most=1
+        None, "From which p_wrong on a label is called, so that a person looks at it; none: 0.5.", above=0, at_most=1
     )
     expected_false_alarms: float | None = setting(
-        None, "Withdrawn, and refused: how many labels are right after all is not known before a person has looked."
+        None,
+        "Choose the threshold instead: the share of called labels that may be right after all, as p_wrong sees it.",
     )
     out: str | Path | None = setting(None, "The audit folder; none: audits/<data>, or in Python a temporary one.")
 

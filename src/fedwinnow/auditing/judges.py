@@ -162,10 +162,17 @@ def opinion(method: Method, client: Client, model: Payload, prior: bool, *, own_
     logits = method.logits(client, model).cpu().double()
     given = client.given.cpu()
     if prior:
-        logits = logits + log_prior(client.class_counts.cpu())
+        logits = logits + log_prior(counts_in_training(client))
     given_logit = logits.gather(1, given[:, None])[:, 0]
     others = logits.scatter(1, given[:, None], -math.inf).logsumexp(1)
     return logits.softmax(1).float(), (given_logit - others).sigmoid(), (others - given_logit).sigmoid()
+
+
+def counts_in_training(client: Client) -> Tensor:
+    """How many samples of each class the site trained on; a label that is judged must not count for itself."""
+    if client.trained is None or not bool(client.trained.any()):
+        return client.class_counts.cpu()
+    return torch.bincount(client.given.cpu()[client.trained.cpu()], minlength=client.classes)
 
 
 def log_prior(class_counts: Tensor) -> Tensor:
@@ -184,10 +191,10 @@ def add(kept: Payload, found: Opinion) -> None:
 
 
 def verdict(client: Client, found: Opinion) -> Payload:
-    """The log-odds that each label is wrong, and the likeliest class besides the given one."""
+    """The log-odds that each label is wrong, the likeliest class besides the given one, and all probabilities."""
     classes, right, wrong = found
     other = classes.scatter(1, client.given.cpu()[:, None], -1.0).argmax(1)
-    return {"score": wrong.clamp(min=LEAST).log() - right.clamp(min=LEAST).log(), "other": other}
+    return {"score": wrong.clamp(min=LEAST).log() - right.clamp(min=LEAST).log(), "other": other, "classes": classes}
 
 
 def margin(classes: Tensor, given: Tensor, other: Tensor) -> Tensor:
@@ -221,7 +228,10 @@ def comparisons(client: Client, got: Payload, score: Tensor, other: Tensor) -> P
         client.model.load(got)
     features = torch.nn.functional.normalize(client.predict_with_features()[1].cpu(), dim=1)
     given = client.given.cpu()
-    worst = score.argsort(descending=True, stable=True)[:FOLLOWED]
+    worst = score.argsort(descending=True, stable=True)
+    if client.trained is not None and not bool(client.trained.all()):
+        worst = worst[~client.trained.cpu()[worst]]  # this federation judges only what it has not trained on
+    worst = worst[:FOLLOWED]
     near = torch.full((len(worst), 2, COMPARED), -1, dtype=torch.int64)
     for label in range(client.classes):
         mine = (given == label).nonzero()[:, 0]

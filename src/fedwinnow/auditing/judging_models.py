@@ -1,4 +1,8 @@
-"""The models that judge: a federation that trains for the audit, or those of a finished run."""
+"""The models that judge: federations that train for the audit, each without the labels it judges, or a finished run.
+
+Every site splits its samples into folds. One federation per fold trains without it, and its models judge it, so that
+no opinion about a label comes from a model that has seen the label.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,18 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedwinnow import catalogue
+from fedwinnow.auditing.judges import FOLLOWED
+from fedwinnow.data.content_hash import contents_of_arrays
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.identity import identity_of, refuse_changed
 from fedwinnow.experiment.play import Execution, Player, Watcher, play_stage
-from fedwinnow.experiment.prepare import Stage, prepare, restricted
+from fedwinnow.experiment.prepare import Mask, Stage, prepare, restricted
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import KEPT
@@ -22,24 +29,36 @@ from fedwinnow.federation.judge import Judge
 from fedwinnow.federation.method import Method, find_method
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.randomness import Floats, Integers, permutation
+from fedwinnow.scene.folds import folds
 from fedwinnow.scene.scene import Scene
 
 PLAIN_LOSS = "cross_entropy"  # the default, which a judge with a prior replaces; another loss was chosen by the user
 
 
+FOLDS = 3
+
+
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """The scores of all sites, in the order of the holdings; each site keeps its own part."""
+    """The opinions of all sites, in the order of the holdings; each site keeps its own part."""
 
     stage: Stage
     score: Floats  # per holding: the log-odds that its label is wrong
     other: Integers  # per holding: the likeliest class besides the given one
     compared: dict[int, tuple[Integers, Integers]]  # per site: its worst samples, and what to compare each with
+    # Per holding and class: the mean probability under models that have not seen the label. None where they have seen
+    # it, or where the judge gives no probabilities: then there is an order and nothing more.
+    classes: NDArray[np.float32] | None = None
 
-    @property
-    def p_wrong(self) -> Floats:
-        """The score from 0 to 1: how much of their belief the models put on other labels than the given one."""
-        return np.asarray(0.5 * (1 + np.tanh(self.score / 2)))
+
+@dataclass(frozen=True, eq=False)
+class JudgingPart:
+    """One of the federations that train: which labels its models judge, and at which sites they are."""
+
+    folder: str  # beside the others; empty where there is one only
+    stage: Stage
+    sites: list[int]
+    judged: Mask  # per holding of the scene
 
 
 def find_judge(spec: str) -> Judge:
@@ -75,13 +94,13 @@ def train_and_judge(
 ) -> Judged:
     """Train in a folder, or continue an interrupted training there, and let every site judge its labels."""
     execution = dataclasses.replace(execution, judge=str(judge), resume=True)
-    replies: dict[int, Payload] = {}
-    for number, (part, judged) in enumerate(parts_of(stage, judge), start=1):
-        place = RunFolder(folder / f"half-{number}" if judge.federations > 1 else folder)
+    replies: list[tuple[Mask, dict[int, Payload]]] = []
+    for part in parts_of(stage, judge):
+        place = RunFolder(folder / part.folder)
         with place.locked():
-            play_stage(part, place, execution, watchers)
-            replies |= ask(part, place, execution, judged)
-    return collected(stage, replies)
+            play_stage(part.stage, place, execution, watchers)
+            replies.append((part.judged, ask(part.stage, place, execution, part.sites)))
+    return collected(stage, replies, held_out=True)
 
 
 def judge_run(stage: Stage, folder: Path, judge: Judge, execution: Execution) -> Judged:
@@ -100,7 +119,8 @@ def judge_run(stage: Stage, folder: Path, judge: Judge, execution: Execution) ->
                 "trained for one. Allowed with --run: final and filter."
             )
         refuse_changed(place, identity_of(stage))
-        return collected(stage, ask(stage, place, execution, everybody(stage)))
+        replies = ask(stage, place, execution, everybody(stage))
+        return collected(stage, [(np.ones(len(stage.scene.given), bool), replies)], held_out=False)
 
 
 def head(path: Path) -> str:
@@ -109,27 +129,65 @@ def head(path: Path) -> str:
         return stream.read(2**16).decode("latin-1")
 
 
-def parts_of(stage: Stage, judge: Judge) -> list[tuple[Stage, list[int]]]:
-    """The federations that train, each with the sites that it judges: one judges all, or each half the other half."""
+def parts_of(stage: Stage, judge: Judge) -> list[JudgingPart]:
+    """The federations that train: one without each fold, or two halves of the sites that judge each other."""
+    return folds_of(stage) if judge.federations == 1 else halves_of(stage, judge)
+
+
+def folds_of(stage: Stage) -> list[JudgingPart]:
+    """One federation per fold; a fold that no site has, because all are small, is left out."""
+    fold = folds(stage.scene.holdings, getattr(stage.scene.dataset.train, "groups", None), FOLDS, stage.experiment.seed)
+    return [
+        JudgingPart(
+            f"fold-{number + 1}", without(stage, fold == number), sites_with(stage, fold == number), fold == number
+        )
+        for number in range(FOLDS)
+        if (fold == number).any()
+    ]
+
+
+def without(stage: Stage, fold: Mask) -> Stage:
+    """The same stage without the labels of a fold."""
+    keep = ~fold[stage.places]
+    return dataclasses.replace(
+        stage, **training_on(stage, keep), left_out=contents_of_arrays("the fold that is judged", [fold])
+    )
+
+
+def sites_with(stage: Stage, mask: Mask) -> list[int]:
+    """The sites that hold any of these samples."""
+    found: list[int] = np.unique(stage.scene.holdings.client[mask]).tolist()
+    return found
+
+
+def halves_of(stage: Stage, judge: Judge) -> list[JudgingPart]:
+    """Two halves of the sites; each judges the sites of the other half."""
     sites = everybody(stage)
-    if judge.federations == 1:
-        return [(stage, sites)]
     if len(sites) < 2:
         raise UsageError(f"--judge {judge} needs two sites or more; there is {len(sites)}.")
     order = permutation(stage.experiment.seed, "halves", len(sites))
     halves = [sorted(sites[place] for place in order[start::2]) for start in (0, 1)]
-    return [(half_of(stage, halves[0]), halves[1]), (half_of(stage, halves[1]), halves[0])]
+    return [
+        JudgingPart(
+            f"half-{number + 1}", half_of(stage, mine), other, np.asarray(np.isin(stage.scene.holdings.client, other))
+        )
+        for number, (mine, other) in enumerate((halves, halves[::-1]))
+    ]
 
 
 def half_of(stage: Stage, sites: list[int]) -> Stage:
     """The same stage with these sites only; the same share of them trains in a round."""
     keep = np.isin(stage.sites.holdings.client, sites)
-    part = dataclasses.replace(
-        stage.sites, holdings=restricted(stage.sites.holdings, keep), given=stage.sites.given[keep]
-    )
     share = stage.experiment.participation
     experiment = dataclasses.replace(stage.experiment, participation=share if share == 1 else share / 2)
-    return dataclasses.replace(stage, sites=part, places=stage.places[keep], experiment=experiment)
+    return dataclasses.replace(stage, **training_on(stage, keep), experiment=experiment)
+
+
+def training_on(stage: Stage, keep: Mask) -> dict[str, Any]:
+    """What of a stage changes if only these of its training samples are kept."""
+    holdings = restricted(stage.sites.holdings, keep)
+    part = dataclasses.replace(stage.sites, holdings=holdings, given=stage.sites.given[keep])
+    return {"sites": part, "places": stage.places[keep]}
 
 
 def everybody(stage: Stage) -> list[int]:
@@ -148,12 +206,30 @@ def ask(stage: Stage, place: RunFolder, execution: Execution, sites: Iterable[in
         player.federation.backend.close()
 
 
-def collected(stage: Stage, replies: dict[int, Payload]) -> Judged:
-    """The replies in the order of the holdings."""
-    holdings = stage.scene.holdings
+def collected(stage: Stage, replies: list[tuple[Mask, dict[int, Payload]]], *, held_out: bool) -> Judged:
+    """The replies in the order of the holdings, of each federation those labels that it judges."""
+    holdings, classes = stage.scene.holdings, stage.scene.classes
     score, other = np.zeros(len(holdings.rows)), np.zeros(len(holdings.rows), np.int64)
-    compared = {}
-    for site, reply in replies.items():
-        score[holdings.of(site)], other[holdings.of(site)] = reply["score"].numpy(), reply["other"].numpy()
-        compared[site] = (reply["worst"].numpy(), reply["near"].numpy())
-    return Judged(stage, score, other, compared)
+    believed = np.zeros((len(holdings.rows), classes), np.float32) if held_out else None
+    compared: dict[int, tuple[Integers, Integers]] = {}
+    for mask, by_site in replies:
+        for site, reply in by_site.items():
+            mine = holdings.of(site)
+            place = np.arange(mine.start, mine.stop)[mask[mine]]
+            score[place] = reply["score"].numpy()[mask[mine]]
+            other[place] = reply["other"].numpy()[mask[mine]]
+            if believed is not None and "classes" in reply:
+                believed[place] = reply["classes"].numpy()[mask[mine]]
+            else:
+                believed = None
+            worst, near = reply["worst"].numpy(), reply["near"].numpy()
+            judged_here = mask[mine][worst]
+            before = compared.get(site, (worst[:0], near[:0]))
+            compared[site] = (
+                np.concatenate([before[0], worst[judged_here]]),
+                np.concatenate([before[1], near[judged_here]]),
+            )
+    for site, (worst, near) in compared.items():
+        first = np.argsort(-score[holdings.of(site)][worst], kind="stable")[:FOLLOWED]
+        compared[site] = (worst[first], near[first])
+    return Judged(stage, score, other, compared, believed)

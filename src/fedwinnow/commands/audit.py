@@ -41,9 +41,9 @@ HIDDEN = (
 @as_flags(*HIDDEN)
 @dataclass(frozen=True)
 class Audit(AuditAsked, Flags):
-    """Find labels worth a look together: every site judges its own samples. Models and counts leave it, by default.
+    """Find wrong labels together: every site judges its own samples. Models and counts leave it, by default.
 
-    How many of them are really wrong is not known before a person has looked.
+    What is claimed is the cautious end; where it cannot be known, the audit says so and gives the order alone.
 
     Each site gets a folder with audit.csv and report.html; the coordinator gets sites.csv with counts.
     """
@@ -102,18 +102,19 @@ def default_folder(data: Any) -> Path:
 
 
 def show_outcome(outcome: AuditOutcome, console: Console) -> None:
-    """The counts of every site, what is not known, and where to look."""
+    """What is said of every site, and where to look."""
     from fedwinnow.terminal import Grid
 
     rows = []
     for line in outcome.counts()[:40]:
-        found = str(line["to_review"]) if line["judged"] else "too few samples to judge"
-        rows.append((escaped(line["site"]), str(line["samples"]), found))
-    Grid("tnn", ("site", "labels", "worth a look"), rows).show(console)
+        called = str(line["to_review"]) if line["said"] == "calls" else ""
+        rows.append((escaped(line["site"]), str(line["samples"]), line["said"], called, wrong_labels(line)))
+    Grid("tntnt", ("site", "labels", "said", "called", "wrong labels"), rows).show(console)
     if len(outcome.sites) > 40:
         console.print(f"... {len(outcome.sites) - 40} more sites in sites.csv")
     if choice := outcome.facts.get("encoder_choice"):
         console.print(f"encoder: {choice['chosen'] or 'none'} ({choice['reason']})", markup=False)
+    show_claims(outcome.facts, console)
     show_truth(outcome.facts, console)
     console.print(f"written to [bold]{escaped(outcome.folder)}[/]; open")
     worst = sorted(outcome.counts(), key=lambda line: -line["to_review"])
@@ -122,11 +123,41 @@ def show_outcome(outcome: AuditOutcome, console: Console) -> None:
     console.print(f"then: fedwinnow review {outcome.folder / worst[0]['folder']}", markup=False)
 
 
+def wrong_labels(line: dict[str, Any]) -> str:
+    """How many labels of a site are wrong, as far as it can be known."""
+    least, most = line["wrong_at_least"], line["wrong_at_most"]
+    if line["said"] == "calls":
+        return f"at least about {max(least, 1)}" + (
+            f", at most about {most}" if most is not None and most > least else ""
+        )
+    if line["said"] == "nothing found":
+        return "none found"
+    return "not known" if most is None else f"from none to about {most}"
+
+
+def show_claims(facts: dict[str, Any], console: Console) -> None:
+    """What is claimed about all sites together."""
+    claims = facts["claims"]
+    if claims["said"] != "calls":
+        console.print(claims["reason"], markup=False)
+        return
+    if claims["precision_at_least"] is None:
+        console.print(f"{claims['calls']} labels are called: too few for a percentage.", markup=False)
+    else:
+        console.print(
+            f"{claims['calls']} labels are called; at least {100 * claims['precision_at_least']:.0f} % of them should "
+            "be wrong, if the assumptions in the reports hold. A person has to look at them.",
+            markup=False,
+        )
+    if claims["unknown_classes"]:
+        names = ", ".join(claims["unknown_classes"][:8])
+        console.print(f"Cannot be told, because the models do not know these classes: {names}.", markup=False)
+
+
 def show_truth(facts: dict[str, Any], console: Console) -> None:
-    """How good it was, where a trial has made the errors itself; else that nobody knows."""
+    """How good it was, where a trial has made the errors itself."""
     truth = facts["truth"]
     if truth is None:
-        console.print(facts["not_known"], markup=False)
         return
     calls = (
         f"{truth['found']} of its {truth['called']} calls are right ({100 * truth['found'] / truth['called']:.0f} %)"
@@ -135,6 +166,6 @@ def show_truth(facts: dict[str, Any], console: Console) -> None:
     )
     console.print(
         f"measured, because labels were made wrong here: {truth['found']} of {truth['wrong']} wrong labels found; "
-        f"{calls}. On data of your own this is not known.",
+        f"{calls}.",
         markup=False,
     )

@@ -7,18 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from fedwinnow.auditing.audit import UNKNOWN
-from fedwinnow.auditing.audit_folder import FEWEST_OF_SITE, KEEP, REVIEW, TOO_FEW, Previews, SiteVerdict, write_site
+from fedwinnow.auditing.audit_folder import CANNOT_TELL, FEWEST_OF_SITE, TOO_FEW, Previews, SiteVerdict, write_site
 from fedwinnow.auditing.audit_report import write_report
+from fedwinnow.auditing.statements import CANNOT, SEEN, Statement
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.federation.host import Answer
 from fedwinnow.randomness import Floats, Integers
 
-THRESHOLD = 0.5  # of the method's own p_wrong
-P_WRONG = (
-    "p_wrong is a score from 0 to 1 that puts the labels in order: how much the training method held against the given "
-    "label. It does not say how many labels are wrong."
-)
+THRESHOLD = 0.5  # of the method's own p_wrong: from here on it suggests another label
+P_WRONG = "p_wrong is empty: the models have seen the labels. The score puts the labels in order, nothing more."
 LEAST = 1e-6  # p_wrong is cut to stay this far from 0 and 1, so that its log-odds are finite
 SHOWN = 60  # samples with a preview, the most suspicious first
 
@@ -29,10 +26,8 @@ def write_own_audit(
     """Write audit.csv, site.json and report.html into the site's folder."""
     p_wrong = verdict.reply["p_wrong"].double().numpy()
     enough = len(given) >= FEWEST_OF_SITE
-    flagged = (p_wrong >= THRESHOLD) & enough
     order = np.argsort(-p_wrong, kind="stable")
-    decision = np.where(flagged, REVIEW, KEEP if enough else TOO_FEW)
-    suggested = np.where(flagged, verdict.reply["suggested"].numpy(), given)
+    suggested = np.where(p_wrong >= THRESHOLD, verdict.reply["suggested"].numpy(), given)
     found = SiteVerdict(
         site=name,
         class_names=tuple(run["task"]["class_names"]),
@@ -41,9 +36,10 @@ def write_own_audit(
         given=given[order],
         suggested=suggested[order],
         score=log_odds(p_wrong[order]),
-        p_wrong=p_wrong[order] if enough else np.full(len(order), np.nan),
-        decision=decision[order],
-        compared={place: [[], []] for place in range(min(SHOWN, int(flagged.sum())))},
+        p_wrong=np.full(len(order), np.nan),  # the method has seen the labels, so there is an order and no probability
+        decision=np.full(len(order), CANNOT_TELL if enough else TOO_FEW),
+        compared={place: [[], []] for place in range(min(SHOWN, len(order)))},
+        statement=Statement(CANNOT, SEEN if enough else "There are too few samples to judge."),
     )
     write_site(folder, found, Previews.of(dataset), facts_of(dataset, run))
     write_report(folder)
@@ -67,5 +63,6 @@ def facts_of(dataset: Dataset, run: dict[str, Any]) -> dict[str, Any]:
         "sites": run["clients"],
         "threshold": THRESHOLD,
         "p_wrong": P_WRONG,
-        **UNKNOWN,
+        "claims": {"said": CANNOT, "reason": SEEN, "skill": None, "calls": 0},
+        "assumptions": [],
     }
