@@ -36,8 +36,8 @@ from fedwinnow.auditing.audit_folder import FEWEST_OF_CLASS, FEWEST_OF_SITE, KEE
 from fedwinnow.auditing.audit_settings import AuditAsked
 from fedwinnow.auditing.claims import Opinions, claims_of
 from fedwinnow.auditing.statements import CALLS, CANNOT, NOTHING, statement_of
-from fedwinnow.files import package_source, replacing
 from fedwinnow.experiment.play import Execution
+from fedwinnow.files import package_source, replacing
 from fedwinnow.metrics.detection import auroc, average_precision
 
 RESULTS = Path(__file__).parent.parent / "results"

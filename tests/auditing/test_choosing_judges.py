@@ -49,9 +49,9 @@ def test_both_is_the_geometric_mean():
     models = torch.full((30, 2), 0.5)
     models[0] = torch.tensor([0.9, 0.1])
     found = candidates(client, models).exp()
-    assert found.sum(2).sub(1).abs().max() < 1e-9
+    assert found.sum(2).sub(1).abs().max() < 1e-6
     joined = (found[0] * found[1]).sqrt()
-    assert torch.allclose(found[2], joined / joined.sum(1, keepdim=True))
+    assert torch.allclose(found[2], joined / joined.sum(1, keepdim=True), atol=1e-6)
 
 
 class WithLength:
@@ -67,7 +67,7 @@ class WithLength:
 def test_neighbours_need_no_training(tmp_path):
     found = fedwinnow.audit(data=toy_data(), clients=3, noise="constant:rate=0.1", judge="knn", out=tmp_path / "audit")
     assert found.facts["truth"]["auroc"] > 0.85
-    assert not list((tmp_path / "audit").rglob("rounds.jsonl"))
+    assert not any(path.read_text(encoding="utf-8") for path in (tmp_path / "audit").rglob("rounds.jsonl"))
 
 
 def test_neighbours_of_words_are_refused_with_a_way_out(tmp_path):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedwinnow import catalogue
 from fedwinnow.auditing.claims import Claims
 from fedwinnow.auditing.judging_models import Judged
+from fedwinnow.auditing.oddities import Oddities, oddities_of
 from fedwinnow.auditing.statements import Statement, statement_of
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.sources.table_source import TableSource
@@ -101,7 +102,7 @@ FORM: Form = {
     "texts": {"*": {"*": str}},
     "compared": {"*": [[str]]},
 }
-COLUMNS = ("site", "id", "given", "suggested", "score", "p_wrong", "decision")
+COLUMNS = ("site", "id", "given", "suggested", "score", "p_wrong", "decision", "near_duplicate", "outlier")
 NEEDED = ("site", "id", "given", "suggested", "p_wrong", "decision")  # audits of version 0.1 have no score
 RESERVED = ("training",)
 FEWEST_OF_SITE = 10  # with fewer samples, the label frequencies of a site mean little
@@ -127,6 +128,7 @@ class SiteVerdict:
     decision: NDArray[np.str_]
     compared: dict[int, list[list[int]]]  # place -> places of the given class, places of the suggested class
     statement: Statement
+    odd: Oddities | None = None  # near-duplicates and outliers; None: not looked for
 
     def __len__(self) -> int:
         return len(self.given)
@@ -197,6 +199,7 @@ def site_verdict(
         decision=decision[order],
         compared=compared,
         statement=statement_of(claims, number, scene.data.class_names, given, p_wrong, flagged, enough),
+        odd=oddities_of(judged.stage, site).ordered(order),
     )
 
 
@@ -241,6 +244,7 @@ def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: di
         "pictures": names,
         "texts": texts,
         "compared": compared,
+        "oddities_known": verdict.odd is not None and verdict.odd.known,
     }
     write_text(folder / "site.json", json.dumps(content_of_site, ensure_ascii=False, allow_nan=False) + "\n")
 
@@ -266,8 +270,18 @@ def audit_csv(verdict: SiteVerdict) -> str:
         [f"{value:.6g}" for value in verdict.score.tolist()],
         p_wrong,
         verdict.decision.tolist(),
+        *odd_columns(verdict),
     ]
     return table_text(COLUMNS, zip(*columns, strict=True))
+
+
+def odd_columns(verdict: SiteVerdict) -> list[list[str]]:
+    """The id of the sample that is almost the same, and whether a sample is far from all others; empty where not."""
+    if verdict.odd is None:
+        return [[""] * len(verdict), [""] * len(verdict)]
+    ids = [str(name) for name in verdict.ids.tolist()]
+    duplicates = ["" if place < 0 else ids[place] for place in verdict.odd.duplicate.tolist()]
+    return [duplicates, ["yes" if far else "" for far in verdict.odd.outlier.tolist()]]
 
 
 def table_text(header: Sequence[str], rows: Any) -> str:

@@ -15,6 +15,7 @@ from fedwinnow.files import write_text
 TEMPLATE = Path(__file__).with_name("report.html")
 GALLERY = 60  # samples that are shown, the worst first
 CONFUSIONS = 12
+ODD = 20  # near-duplicates and outliers that are listed
 DECISIONS = (REVIEW, KEEP, TOO_FEW, CANNOT_TELL)
 
 
@@ -37,7 +38,27 @@ def collect(folder: Path, site: dict[str, Any], rows: list[dict[str, str]]) -> d
         "gallery": [card(folder, site, row) for row in first[:GALLERY]],
         "flagged": len(flagged),
         "too_few": sum(row["decision"] == TOO_FEW for row in rows),
+        "odd": odd_samples(site, rows),
         "rows": as_data(site["class_names"], rows),
+    }
+
+
+def odd_samples(site: dict[str, Any], rows: list[dict[str, str]]) -> dict[str, Any] | None:
+    """Near-duplicates, those with two labels first, and outliers; None where they were not looked for."""
+    if not site.get("oddities_known"):
+        return None
+    label = {row["id"]: row["given"] for row in rows}
+    alike = {tuple(sorted((row["id"], row["near_duplicate"]))) for row in rows if row.get("near_duplicate") in label}
+    pairs = [{"one": one, "two": two, "labels": (label[one], label[two])} for one, two in sorted(alike)]
+    pairs.sort(key=lambda pair: pair["labels"][0] == pair["labels"][1])
+    far = [row for row in rows if row.get("outlier") == "yes"]
+    differing = sum(pair["labels"][0] != pair["labels"][1] for pair in pairs)
+    return {
+        "pairs": pairs[:ODD],
+        "all_pairs": len(pairs),
+        "differing": differing,
+        "far": far[:ODD],
+        "all_far": len(far),
     }
 
 

@@ -13,7 +13,6 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedwinnow.errors import UsageError
 from fedwinnow.federation.client import Client, pieces
 from fedwinnow.federation.judge import Judge
 from fedwinnow.federation.method import Method, verdict_of
@@ -24,6 +23,9 @@ from fedwinnow.options import option
 FOLLOWED = 2000  # how many samples of a site get samples to compare with, the most suspicious first
 COMPARED = 3  # samples to compare with, of each class
 ROWS_AT_ONCE = 500  # samples that are read at once to find neighbours
+MOST_NEIGHBOURS = 20000  # samples of a site up to which all pairs are compared
+CANDIDATES = ("mean", "knn", "both")  # what `auto` chooses among
+TINY = 1e-12  # stands for a probability of 0 where two opinions are joined
 LEAST = 1e-300  # stands for a probability that was rounded to 0
 Opinion = tuple[
     Tensor, Tensor, Tensor
@@ -107,6 +109,23 @@ class NearestNeighbours(Scored):
 
     def score(self, method: Method, client: Client, got: Payload) -> Payload:
         return verdict(client, by_neighbours(client, self.neighbours))
+
+
+@dataclass(frozen=True)
+class Auto(MeanOpinion):
+    """`mean`, `knn`, or both together: whichever predicts the given labels best that it has not seen.
+
+    All sites take the same one; each adds its log losses, and the smallest sum wins. The truth has no say.
+    """
+
+    name: ClassVar[str] = "auto"
+
+    def score(self, method: Method, client: Client, got: Payload) -> Payload:
+        reply = super().score(method, client, got)
+        believed = candidates(client, reply["classes"])
+        scores = torch.stack([against(classes, client.given.cpu()) for classes in believed])
+        scores[0] = reply["score"]  # kept in more digits than the probabilities are
+        return reply | {"candidates": believed.exp().float(), "scores": scores}
 
 
 @dataclass(frozen=True)
@@ -203,6 +222,21 @@ def margin(classes: Tensor, given: Tensor, other: Tensor) -> Tensor:
     return logs.gather(1, other[:, None])[:, 0] - logs.gather(1, given[:, None])[:, 0]
 
 
+def candidates(client: Client, classes: Tensor) -> Tensor:
+    """Log-probabilities by the models, by neighbours, and by both; three times the models' where there are no rows."""
+    models = classes.double().clamp(min=TINY).log().log_softmax(1)
+    if client.input_step.kind == "tokens" or not 1 < len(client) <= MOST_NEIGHBOURS:
+        return models.expand(len(CANDIDATES), *models.shape)
+    near = by_neighbours(client)[0].double().log()
+    return torch.stack([models, near, ((models + near) / 2).log_softmax(1)])
+
+
+def against(log_classes: Tensor, given: Tensor) -> Tensor:
+    """The log-odds that each label is wrong."""
+    others = log_classes.scatter(1, given[:, None], -math.inf).logsumexp(1)
+    return others - log_classes.gather(1, given[:, None])[:, 0]
+
+
 def by_neighbours(client: Client, count: int = VOTES) -> Opinion:
     """What the other samples of the site say about each label."""
     given = client.given.cpu()
@@ -213,10 +247,6 @@ def by_neighbours(client: Client, count: int = VOTES) -> Opinion:
 
 def rows_of(client: Client) -> Tensor:
     """The samples as rows of numbers whose distances mean something: features, pixels or columns."""
-    if client.input_step.kind == "tokens":
-        raise UsageError(
-            "the neighbours of a text are not known from its words alone; give --encoder (see `fedwinnow encoders`)."
-        )
     batches = pieces(torch.arange(len(client)), ROWS_AT_ONCE)
     return torch.cat([client.plain(batch).flatten(1).cpu().float() for batch in client.stored(batches)])
 

@@ -33,6 +33,13 @@ class Oddities:
         """Nothing is known about these samples."""
         return cls(np.full(count, -1, np.int64), np.zeros(count, bool), known=False)
 
+    def ordered(self, order: Integers) -> Oddities:
+        """The same for the samples in another order."""
+        place_of = np.empty(len(order), np.int64)
+        place_of[order] = np.arange(len(order))
+        duplicate = self.duplicate[order]
+        return Oddities(np.where(duplicate < 0, -1, place_of[duplicate]), self.outlier[order], self.known)
+
 
 def oddities_in(rows: Matrix) -> Oddities:
     """Near-duplicates and outliers among the samples of one site, given as rows of numbers."""
