@@ -41,7 +41,7 @@ from fedwinnow.setting import settings_in
 if TYPE_CHECKING:
     from fedwinnow.auditing.encoder_choice import Choice
 
-DEFAULT_JUDGE = "auto"
+DEFAULT_JUDGE = "mean"
 DEFAULT_THRESHOLD = 0.5  # a label is called where it is at least as likely wrong as right
 SITE_COLUMNS = (
     "site",
