@@ -36,6 +36,8 @@ FILES = {
     "my_model.py": python_of("own-model.md", "my_model.py"),
     "patients.csv": "diagnosis,hospital,age\n"
     + "".join(f"{'ill' if row % 3 else 'well'},{'north' if row % 2 else 'south'},{20 + row}\n" for row in range(40)),
+    "visits.csv": "patient,diagnosis,age\n"
+    + "".join(f"p{row // 3},{'ill' if row // 3 % 2 else 'well'},{20 + row % 30}\n" for row in range(60)),
     "new.csv": "age\n20\n31\n42\n",
     "scene.toml": toml_of("index.md"),
     "study.toml": toml_of("compare.md"),

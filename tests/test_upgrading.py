@@ -49,7 +49,7 @@ COMMANDS = {
     "review": ("audit", "review audit/north", 0),
     "review of a site": ("site-a", "review site-a", 0),
     "apply": ("audit", "apply audit --out other.csv", 0),
-    "apply of a site": ("site-a", "apply site-a --accept-above 0.5 --out other.csv", 0),
+    "apply of a site": ("site-a", "apply site-a --accept-above 0.5 --without-looks --out other.csv", 0),
     "apply --undo": ("corrected.csv.apply.json", "apply --undo corrected.csv --out other.csv", 0),
     "scene show": ("scene", "scene show scene", 0),
     "scene draw": ("scene", "scene draw scene", 0),

@@ -56,8 +56,9 @@ def main() -> None:
     print(found)
     # Nobody looks here. With your own pictures look first (fedwinnow review) and leave --accept-above out: how many
     # suggestions are right is not known before. In a terminal:
-    # fedwinnow apply shapes-example/audit --accept-above 0.7 --out shapes-example/corrected --link hard
-    dispatch(["apply", str(HERE / "audit"), "--accept-above", "0.7", "--out", str(corrected), "--link", "hard"])
+    # fedwinnow apply shapes-example/audit --accept-above 0.7 --without-looks --out shapes-example/corrected --link hard
+    accepted = ["--accept-above", "0.7", "--without-looks"]
+    dispatch(["apply", str(HERE / "audit"), *accepted, "--out", str(corrected), "--link", "hard"])
     before = {path.name: path.parent.name for path in pictures.glob("*/*.png")}
     after = {path.name: path.parent.name for path in corrected.glob("*/*.png")}
     moved = {name for name in before if before[name] != after[name]}

@@ -1,7 +1,7 @@
 """fedwinnow: federated learning with noisy labels.
 
-`run`, `load`, `sweep`, `table`, `audit`, `Experiment`, `Result`, `Scene` and `Method` are loaded when first used, so
-that importing the package is quick.
+`run`, `load`, `sweep`, `table`, `audit`, `update_audit`, `Experiment`, `Result`, `Scene` and `Method` are loaded when
+first used, so that importing the package is quick.
 """
 
 from __future__ import annotations
@@ -14,18 +14,32 @@ from fedwinnow.version import __version__
 if TYPE_CHECKING:
     from fedwinnow.api import load, run
     from fedwinnow.auditing.audit_from_python import audit
+    from fedwinnow.auditing.update import update_audit
     from fedwinnow.experiment.result import Result
     from fedwinnow.experiment.settings import Experiment
     from fedwinnow.federation.method import Method
     from fedwinnow.scene.scene import Scene
     from fedwinnow.study.study_from_python import sweep, table
 
-__all__ = ["Experiment", "Method", "Result", "Scene", "__version__", "audit", "load", "run", "sweep", "table"]
+__all__ = [
+    "Experiment",
+    "Method",
+    "Result",
+    "Scene",
+    "__version__",
+    "audit",
+    "load",
+    "run",
+    "sweep",
+    "table",
+    "update_audit",
+]
 
 _HOMES = {
     "run": "fedwinnow.api",
     "load": "fedwinnow.api",
     "audit": "fedwinnow.auditing.audit_from_python",
+    "update_audit": "fedwinnow.auditing.update",
     "Experiment": "fedwinnow.experiment.settings",
     "Result": "fedwinnow.experiment.result",
     "Method": "fedwinnow.federation.method",

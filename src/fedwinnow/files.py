@@ -8,7 +8,8 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -224,3 +225,50 @@ def source_in(identity: Any) -> str | None:
 def is_current(identity: Any) -> bool:
     """Whether a run was made by the present source; false for a run without a hash."""
     return source_in(identity) == package_source()
+
+
+# --- names of folders: with their letters, safe and different on every system ---------------------------------------
+
+DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
+LONGEST = 60  # letters
+MOST_BYTES = 120  # in UTF-8, with room for a number behind it
+
+
+def folder_names(names: Sequence[str], taken: Iterable[str] = ()) -> list[str]:
+    """A folder name for each name, unique even if capitals or the forms of a letter are the same."""
+    used, found = {same_key(name) for name in taken}, []
+    for given in names:
+        plain = safe_name(given) or "site"
+        name, number = plain, 2
+        while same_key(name) in used:
+            name, number = f"{plain}-{number}", number + 1
+        used.add(same_key(name))
+        found.append(name)
+    return found
+
+
+def safe_name(text: str) -> str:
+    """Letters and digits of all scripts, dots, underlines and dashes; runs of anything else become one dash."""
+    marked = ""
+    for letter in unicodedata.normalize("NFC", text):
+        marked += letter if is_kept(letter, marked) else "/"
+    kept = re.sub(r"/+|\.{2,}", "-", marked).strip(".-")[:LONGEST]
+    while len(kept.encode()) > MOST_BYTES:
+        kept = kept[:-1]
+    kept = kept.rstrip(".-")
+    # Windows takes the name of a device for the device, also with an ending behind it.
+    return f"site-{kept}" if same_key(kept).partition(".")[0] in DEVICES else kept
+
+
+def is_kept(letter: str, before: str) -> bool:
+    """Whether a letter may stay: letters and digits of every script, marks behind these, and three signs."""
+    kind = unicodedata.category(letter)[0]
+    if kind == "M":
+        return bool(before) and unicodedata.category(before[-1])[0] in "LMN"
+    return letter in "._-" or kind in "LN"
+
+
+def same_key(name: str) -> str:
+    """What two names have in common if some system takes them for the same."""
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    return unicodedata.normalize("NFKC", folded)

@@ -72,14 +72,14 @@ def test_a_csv_comes_out_as_it_went_in(table, pets, tmp_path):
 
 
 def test_undo_gives_the_labels_back(table, pets, tmp_path):
-    apply(pets, "--out", tmp_path / "new.csv", "--accept-above", "0.5")
+    apply(pets, "--out", tmp_path / "new.csv", "--accept-above", "0.5", "--without-looks")
     apply("--undo", tmp_path / "new.csv", "--out", tmp_path / "old.csv")
     assert (tmp_path / "old.csv").read_bytes() == table.read_bytes()
 
 
 def test_in_place_keeps_a_backup_and_undo_restores_every_byte(table, pets):
     before = table.read_bytes()
-    apply(pets, "--in-place", "--accept-above", "0.5")
+    apply(pets, "--in-place", "--accept-above", "0.5", "--without-looks")
     assert table.read_bytes() != before
     assert Path(f"{table}.before-apply").read_bytes() == before
     apply("--undo", table, "--in-place")
@@ -102,7 +102,7 @@ def test_two_corrections_in_place_are_taken_back_one_after_the_other(table, pets
 
 
 def test_a_corrected_file_that_moved_is_taken_back_where_it_is(table, pets, tmp_path):
-    apply(pets, "--out", tmp_path / "new.csv", "--accept-above", "0.5")
+    apply(pets, "--out", tmp_path / "new.csv", "--accept-above", "0.5", "--without-looks")
     (tmp_path / "there").mkdir()
     for name in ("new.csv", "new.csv.apply.json"):
         shutil.move(tmp_path / name, tmp_path / "there")
@@ -111,7 +111,7 @@ def test_a_corrected_file_that_moved_is_taken_back_where_it_is(table, pets, tmp_
 
 
 def test_a_receipt_whose_file_is_gone_is_an_error_in_words(table, pets, capsys):
-    apply(pets, "--in-place", "--accept-above", "0.5")
+    apply(pets, "--in-place", "--accept-above", "0.5", "--without-looks")
     table.unlink()
     apply("--undo", table, "--in-place", code=3)
     assert "there is no file" in capsys.readouterr().err
@@ -120,7 +120,7 @@ def test_a_receipt_whose_file_is_gone_is_an_error_in_words(table, pets, capsys):
 def test_in_place_changes_the_data_behind_a_link(table, pets, tmp_path):
     before, link = table.read_bytes(), tmp_path / "link.csv"
     link.symlink_to(table)
-    words = ["--data", f"csv:path={link},label=kind,id=name", "--accept-above", "0.5"]
+    words = ["--data", f"csv:path={link},label=kind,id=name", "--accept-above", "0.5", "--without-looks"]
     apply(pets, "--in-place", *words)
     assert link.is_symlink()
     assert table.read_bytes() != before
@@ -138,22 +138,22 @@ def test_in_place_changes_the_data_behind_a_link(table, pets, tmp_path):
 )
 def test_a_table_that_was_edited_since_is_an_error_in_words(table, pets, tmp_path, capsys, change, said):
     table.write_bytes(table.read_bytes().replace(*change))
-    apply(pets, "--out", tmp_path / "new.csv", "--accept-above", "0.5", code=3)
+    apply(pets, "--out", tmp_path / "new.csv", "--accept-above", "0.5", "--without-looks", code=3)
     assert said in capsys.readouterr().err
 
 
 def test_flags_that_would_do_nothing_are_refused(table, pets, tmp_path, capsys):
     for words in (["--out", tmp_path / "new.csv", "--link", "hard"], ["--in-place", "--link", "hard"]):
-        apply(pets, "--accept-above", "0.5", *words, code=2)
+        apply(pets, "--accept-above", "0.5", "--without-looks", *words, code=2)
         assert "--link hard was given" in capsys.readouterr().err
-    apply(pets, "--in-place", "--accept-above", "0.5")
-    for words in (["--accept-above", "0.5"], ["--reviewer", "anna"], ["--data", "x.csv"]):
+    apply(pets, "--in-place", "--accept-above", "0.5", "--without-looks")
+    for words in (["--accept-above", "0.5", "--without-looks"], ["--reviewer", "anna"], ["--data", "x.csv"]):
         apply("--undo", table, "--in-place", *words, code=2)
         assert f"{words[0]} was given with --undo" in capsys.readouterr().err
 
 
 def test_undo_after_the_file_was_edited_keeps_the_edit(table, pets):
-    apply(pets, "--in-place", "--accept-above", "0.5")
+    apply(pets, "--in-place", "--accept-above", "0.5", "--without-looks")
     table.write_bytes(table.read_bytes().replace(b"9,1", b"9,9"))
     apply("--undo", table, "--in-place")
     assert table.read_bytes().endswith(b"c;dog;9,9;z\r\n")
@@ -179,14 +179,14 @@ def test_what_was_given_first_stays_known_when_labels_are_corrected_twice(table,
 
 def test_nothing_is_overwritten_or_changed_in_place_unasked(table, pets, capsys):
     for words in ([], ["--out", table], ["--out", "x.csv", "--in-place"]):
-        apply(pets, "--accept-above", "0.5", *words, code=2)
+        apply(pets, "--accept-above", "0.5", "--without-looks", *words, code=2)
     assert "error" in capsys.readouterr().err
     assert not list(table.parent.glob("*.before-apply"))
 
 
 def test_a_file_that_has_changed_since_is_refused_with_its_row(table, pets, capsys):
     table.write_bytes(table.read_bytes().replace(b"a;cat", b"a;dog"))
-    apply(pets, "--in-place", "--accept-above", "0.5", code=3)
+    apply(pets, "--in-place", "--accept-above", "0.5", "--without-looks", code=3)
     assert "row 1: the label is 'dog', but the audit judged 'cat'" in capsys.readouterr().err
 
 
@@ -208,15 +208,15 @@ def test_a_skipped_label_is_undecided(pets):
 def test_what_somebody_has_looked_at_is_not_accepted_unseen(pets):
     save_decision(pets, "a", "anna", Decision.now("a", "anna", "skip", ""))
     save_decision(pets, "b", "ben", Decision.now("b", "ben", "keep", "cat"))
-    plan = plan_for(pets, accept_above=0.5)
+    plan = plan_for(pets, accept_above=0.5, without_looks=True)
     assert (plan.changes, plan.kept, plan.open) == ({}, 1, 1)
-    assert plan_for(pets, accept_above=0.5, reviewer="anna").changes == {}
+    assert plan_for(pets, accept_above=0.5, without_looks=True, reviewer="anna").changes == {}
 
 
 def test_a_reviewer_who_decided_nothing_is_a_mistake(pets):
     save_decision(pets, "a", "anna", Decision.now("a", "anna", "accept", "dog"))
     with pytest.raises(UsageError, match=r"unknown reviewer 'ana'\. Did you mean 'anna'"):
-        plan_for(pets, accept_above=0.5, reviewer="ana")
+        plan_for(pets, accept_above=0.5, without_looks=True, reviewer="ana")
     assert list(plan_for(pets, reviewer=" anna ").changes) == ["a"]
 
 
@@ -224,7 +224,7 @@ def test_a_reviewer_who_decided_nothing_is_a_mistake(pets):
 def test_a_probability_that_is_none_is_named_with_its_row(tmp_path, p_wrong):
     folder = site(tmp_path / "x", "", [("a", "cat", "dog", p_wrong, "review")])
     with pytest.raises(DataError, match=rf"audit.csv, row 1 \(line 2\): p_wrong is '{p_wrong}'"):
-        plan_for(folder, accept_above=0.5)
+        plan_for(folder, accept_above=0.5, without_looks=True)
 
 
 def test_decisions_may_be_written_into_the_spreadsheet(tmp_path, table):
@@ -377,10 +377,10 @@ def test_a_folder_that_cannot_be_made_is_an_error_in_words(images, tmp_path, cap
 
 def test_data_that_moved_is_named_anew(table, pets, tmp_path):
     moved = shutil.move(table, tmp_path / "moved.csv")
-    apply(pets, "--out", tmp_path / "new.csv", "--accept-above", "0.5", code=3)
+    apply(pets, "--out", tmp_path / "new.csv", "--accept-above", "0.5", "--without-looks", code=3)
     assert not (tmp_path / "new.csv").exists()
     words = ["--data", f"csv:path={moved},label=kind,id=name"]
-    apply(pets, "--out", tmp_path / "new.csv", "--accept-above", "0.5", *words)
+    apply(pets, "--out", tmp_path / "new.csv", "--accept-above", "0.5", "--without-looks", *words)
     assert len(lines(tmp_path / "new.csv")) == len(lines(moved))
 
 
@@ -390,7 +390,7 @@ def test_there_is_nothing_to_undo_where_nothing_was_done(table, capsys):
 
 
 def test_a_whole_audit_is_applied_at_once(audited, patients, truth, tmp_path):
-    apply(audited, "--out", tmp_path / "new.csv", "--accept-above", "0.5")
+    apply(audited, "--out", tmp_path / "new.csv", "--accept-above", "0.5", "--without-looks")
     rows = lines(tmp_path / "new.csv")
     right = [row["diagnosis"] == truth[row["patient"]] for row in rows]
     given = [row["label_given"] == truth[row["patient"]] for row in rows]
@@ -428,7 +428,7 @@ def test_apply_and_undo_give_any_table_back(tmp_path, rows):
 @pytest.mark.parametrize(("limit", "changed"), [("0.9", 1), ("0.899999", 1), ("0.900001", 0)])
 def test_a_suggestion_is_accepted_from_this_probability_on(tmp_path, limit, changed):
     folder = site(tmp_path / "audit", "", [("1", "cat", "dog", "0.9", "review")])
-    assert len(plan_for(folder, float(limit)).changes) == changed
+    assert len(plan_for(folder, float(limit), without_looks=True).changes) == changed
     with pytest.raises(UsageError, match="allowed: above 0 and at most 1"):
         plan_for(folder, 0.0)
 
@@ -440,7 +440,7 @@ def test_in_place_the_backup_and_the_receipt_are_there_before_the_data_changes(t
     order: list[str] = []
     replace = os.replace
     monkeypatch.setattr(os, "replace", lambda a, b: (order.append(Path(b).name), replace(a, b))[1])
-    apply_plan(plan_for(folder, 0.5), Destination(in_place=True))
+    apply_plan(plan_for(folder, 0.5, without_looks=True), Destination(in_place=True))
     assert order == ["pets.csv.before-apply", "pets.csv.apply.json", "pets.csv"]
 
 
@@ -454,5 +454,5 @@ def test_in_place_the_receipt_of_a_folder_is_there_before_the_first_image_moves(
     replace, rename = os.replace, Path.rename
     monkeypatch.setattr(os, "replace", lambda a, b: (order.append(Path(b).name), replace(a, b))[1])
     monkeypatch.setattr(Path, "rename", lambda a, b: (order.append(Path(b).name), rename(a, b))[1])
-    apply_plan(plan_for(folder, 0.5), Destination(in_place=True))
+    apply_plan(plan_for(folder, 0.5, without_looks=True), Destination(in_place=True))
     assert order == [".fedwinnow-apply.json", "1.png"]

@@ -7,12 +7,13 @@ import pytest
 
 import fedwinnow
 from auditing_material import QUICK, SPEC, lines, write_patients
-from fedwinnow.auditing.audit import SITE_COLUMNS, choices_of, perform, settings_for, with_site_column
-from fedwinnow.auditing.audit_folder import folder_names
+from fedwinnow.auditing.audit import SITE_COLUMNS, choices_of, perform, settings_for, with_columns
+from fedwinnow.auditing.audit_folder import read_audit
 from fedwinnow.auditing.decisions import Decision, save_decision
 from fedwinnow.cli import main
 from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
 from fedwinnow.experiment.play import Execution, Watcher
+from fedwinnow.files import folder_names
 
 SITES = ("north", "south", "a---b-east")
 
@@ -144,7 +145,7 @@ def test_wrong_use_is_explained(words, said, capsys, tmp_path, monkeypatch):
 
 
 def test_folder_names_are_harmless_and_differ():
-    assert folder_names(["a/b", "a b", "A-b", "../..", "", "training", "x" * 99]) == [
+    assert folder_names(["a/b", "a b", "A-b", "../..", "", "training", "x" * 99], ["training"]) == [
         "a-b",
         "a-b-2",
         "A-b-3",
@@ -156,14 +157,24 @@ def test_folder_names_are_harmless_and_differ():
 
 
 def test_the_site_column_goes_into_the_data():
-    assert with_site_column("a.csv", "hospital") == {
+    assert with_columns("a.csv", site="hospital") == {
         "kind": "csv",
         "label": "label",
         "path": "a.csv",
         "site": "hospital",
     }
+    assert with_columns("csv:path=a.csv,label=b", site="c", group="d") == {
+        "kind": "csv",
+        "path": "a.csv",
+        "label": "b",
+        "site": "c",
+        "group": "d",
+    }
+    assert with_columns("a.csv", site=None, group=None) == "a.csv"
+    with pytest.raises(UsageError, match="--group e was given, but the data says group=d"):
+        with_columns("csv:path=a.csv,label=b,group=d", group="e")
     with pytest.raises(UsageError, match="Give one of them"):
-        with_site_column("csv:path=a.csv,label=b,site=c", "d")
+        with_columns("csv:path=a.csv,label=b,site=c", site="d")
 
 
 def test_the_self_test_that_is_gone_is_answered_once(patients, tmp_path, capsys):
@@ -212,3 +223,54 @@ def test_hospitals_with_a_csv_and_a_folder_of_images_get_corrected_files_back(tm
     assert ended.value.code == 0
     changed = {n for n, row in enumerate(lines(tmp_path / "new.csv"), 1) if row["finding"] != row["label_given"]}
     assert changed == wrong
+
+
+def test_groups_are_in_the_files_and_every_report_is_listed(patients, tmp_path, capsys):
+    table = tmp_path / "grouped.csv"
+    header, *rows = patients.read_text(encoding="utf-8").splitlines()
+    grouped = [f"{row},=g{number // 6}" for number, row in enumerate(rows)]  # six rows: two of each of three hospitals
+    table.write_text("\n".join([f"{header},person", *grouped]) + "\n", encoding="utf-8")
+    out = tmp_path / "x"
+    words = ["audit", "--data", SPEC.format(path=table), "--clients", "5", "--group", "person", "--rounds", "1"]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--epochs", "1", "--out", str(out)])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out.replace("\n", "")
+    seen = {}
+    for number in range(5):
+        folder = out / f"client-{number}"
+        assert str(folder / "report.html") in text
+        assert "\n=g" not in (folder / "audit.csv").read_text(encoding="utf-8")
+        for row in read_audit(folder):
+            assert row["group"].startswith("=g")
+            assert seen.setdefault(row["group"], number) == number  # a person is at one site
+    assert len(seen) == 50
+    page = (out / "index.html").read_text(encoding="utf-8")
+    assert page.count("/report.html") == 5
+
+
+def test_without_groups_there_is_no_such_column(finished):
+    assert "group" not in (finished / "north" / "audit.csv").read_text(encoding="utf-8").splitlines()[0]
+    page = (finished / "index.html").read_text(encoding="utf-8")
+    assert 'href="north/report.html"' in page
+    assert "<b>east" not in page
+
+
+def test_many_reports_are_cut_with_a_sentence(capsys, tmp_path):
+    from rich.console import Console
+
+    from fedwinnow.auditing.audit import AuditOutcome
+    from fedwinnow.commands.audit import show_outcome
+
+    class Many(AuditOutcome):
+        def counts(self):
+            return [
+                {"site": f"s{n}", "folder": f"s{n}", "samples": 9, "judged": 9, "to_review": n, "reason": ""}
+                for n in range(30)
+            ]
+
+    show_outcome(Many(tmp_path, [None] * 30, [], {"truth": None, "not_known": ""}), Console(width=300))
+    text = capsys.readouterr().out
+    assert text.count("report.html") == 20
+    assert "reports of 10 more sites" in text
+    assert str(tmp_path / "index.html") in text

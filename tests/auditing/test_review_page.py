@@ -12,6 +12,7 @@ import pytest
 
 from auditing_material import SCRIPT, lines
 from browser import Browser, browser_or_skip
+from looks_material import make_audit
 
 SIZES = [(1280, 900, False), (400, 860, True)]
 PICTURES = os.environ.get("FEDWINNOW_PICTURES")  # a folder, to look at what the tests see
@@ -20,8 +21,8 @@ PICTURES = os.environ.get("FEDWINNOW_PICTURES")  # a folder, to look at what the
 class Program:
     """`fedwinnow review` as a user starts it."""
 
-    def __init__(self, folder: Path, reviewer: str) -> None:
-        words = ["review", str(folder), "--reviewer", reviewer, "--no-browser", "--json"]
+    def __init__(self, folder: Path, reviewer: str, *more: str) -> None:
+        words = ["review", str(folder), "--reviewer", reviewer, "--no-browser", "--json", *more]
         self.process = subprocess.Popen([sys.executable, "-m", "fedwinnow", *words], stdout=subprocess.PIPE, text=True)
         text = ""
         while not text.rstrip().endswith("}"):
@@ -29,6 +30,7 @@ class Program:
             assert line, "it ended before it said its address"
             text += line
         self.url = json.loads(text)["url"]
+        self.labels = json.loads(text)["to_review"]
 
     def __enter__(self) -> Program:
         return self
@@ -144,6 +146,58 @@ def test_two_reviewers_see_how_far_they_agree_and_the_end_is_an_end(audited):
         share = round(100 * (to_review - 1) / to_review)
         assert f"anna and ben <b> agree on {share} % of {to_review} labels" in browser.text("#agreement")
         assert browser.complaints() == []
+
+
+@pytest.mark.parametrize(("width", "height", "dark"), SIZES)
+def test_labels_by_lot_are_shown_blind_and_the_figures_follow(tmp_path, width, height, dark):
+    """16 looks with keys alone: right, wrong or cannot say; the second half is drawn when the first is done."""
+    browser_or_skip()
+    truth = make_audit(tmp_path / "audit")
+    name = f"{width}-{'dark' if dark else 'light'}"
+    with Program(tmp_path / "audit", "anna", "--anchor", "16") as program, Browser(width, height, dark=dark) as browser:
+        assert program.labels == 8
+        browser.open(program.url)
+        browser.wait("document.querySelector('.one.blind')")
+        page = browser.script("return document.documentElement.innerHTML")
+        assert "suggested" not in browser.text("main").lower()
+        assert "p_wrong" not in browser.text("body")
+        assert "Accept" not in page
+        assert "of at least 10 looks" in browser.text("#said")
+        look(browser, f"anchor-start-{name}")
+        browser.keys("a", "g")  # neither is a key here
+        for count in range(1, 17):
+            sample = browser.script("return current")
+            site, _, number = sample.partition("/")
+            given = browser.text(".labels strong")
+            if count == 5:
+                browser.keys("s")
+            elif truth[site, number] == given:
+                browser.keys("k")
+            else:
+                browser.keys("o")
+                browser.wait("document.querySelector('#labels[open]')")
+                browser.keys(*truth[site, number], "enter")
+            decided(browser, count)
+        browser.wait("document.querySelector('.empty')")
+        assert "audit --update" in browser.text("main")
+        assert "15 looks" in browser.text("#said")
+        assert "90 % interval" in browser.text("#said")
+        assert "worth it" in browser.text("#worth")
+        assert browser.script("return document.querySelectorAll('#looks svg polyline').length") == 1
+        assert browser.script("return document.documentElement.scrollWidth") <= width
+        look(browser, f"anchor-end-{name}")
+        said = [row["decision"] for folder in ("north", "south", "east") for row in lines_if(folder, tmp_path)]
+        assert len(said) == 16
+        assert said.count("skip") == 1
+        assert "accept" not in said
+        browser.keys("u")
+        decided(browser, 15)
+        assert browser.complaints() == []
+
+
+def lines_if(folder: str, place: Path) -> list[dict[str, str]]:
+    path = place / "audit" / folder / "decisions.csv"
+    return lines(path) if path.exists() else []
 
 
 def test_the_report_filters_and_sorts_a_hundred_thousand_labels(audited):

@@ -17,6 +17,7 @@ from fedwinnow.errors import DataError, StaleError, UsageError
 from fedwinnow.experiment.play import Watcher
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.settings import Experiment
+from fedwinnow.experiment.trusted_and_public import drawn, measuring_rows
 from fedwinnow.federation.host import Task
 from fedwinnow.federation.method import Method
 from fedwinnow.testing import comparable, toy_data
@@ -256,3 +257,16 @@ def test_the_command_line_and_the_folders_config_agree(tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         main([*words.split(), "--trusted", "2.5", "--out", str(tmp_path / "c")])
     assert end.value.code == 2
+
+
+def test_groups_stay_whole_among_trusted_public_and_measured_samples():
+    groups = np.repeat(np.arange(40), 3)
+    rows = np.arange(120)
+    trusted, rest = drawn("trusted", 0.25, rows, 0, groups)
+    public, measured = drawn("public", 30, rest, 0, groups)
+    parts = [set(groups[part].tolist()) for part in (trusted, public, measured)]
+    assert [len(part) for part in (trusted, public, measured)] == [30, 30, 60]
+    assert sum(map(len, parts)) == len(set.union(*parts)) == 40
+    assert measuring_rows(0.25, 30, 120, 0, groups).tolist() == measured.tolist()
+    with pytest.raises(UsageError, match="1 of 120 test samples cannot be taken in whole groups"):
+        drawn("trusted", 1, rows, 0, groups)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from typing import ClassVar
 
 import pytest
@@ -293,3 +295,25 @@ def test_remembered_losses_go_to_where_the_client_computes():
     client.state["losses"] = torch.tensor([0.1, 2.0]).as_subclass(Remembered)
     FedCorr().correct_labels(client, identity())
     assert Remembered.moved == [client.given.device]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "passes", "expected"),
+    [
+        (20, None, r"all 20 rounds .* no round fine-tunes .* clients takes 10\. Give --rounds 80"),  # two passes: 20
+        (9, None, "no site corrects a label"),
+        (9, 100, "no site corrects a label"),
+        (21, None, None),
+        (20, 1, None),
+        (20, 100, None),  # stage 1 alone was asked for
+        (9, 0, None),
+        (0, None, None),
+    ],
+)
+def test_a_run_that_is_all_stage_1_is_warned_of(rounds, passes, expected, tmp_path):
+    server = one_server(tmp_path, clients=10, rounds=rounds, participation=0.1)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        FedCorr(passes=passes).start(server)
+    assert len(said) == (expected is not None)
+    assert all(re.search(expected, str(one.message)) for one in said)

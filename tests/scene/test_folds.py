@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedwinnow.data.groups import group_numbers
 from fedwinnow.errors import UsageError
-from fedwinnow.scene.folds import fill_up, folds, group_numbers, site_folds
+from fedwinnow.scene.folds import fill_up, folds, site_folds
 from fedwinnow.scene.holdings import Holdings
 
 

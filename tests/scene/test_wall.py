@@ -43,7 +43,7 @@ def test_the_search_would_find_a_leak():
 
 
 def test_a_site_has_no_more_than_it_says():
-    assert set(SceneSite.__slots__) == {"number", "name", "features", "given", "ids", "class_names"}
+    assert set(SceneSite.__slots__) == {"number", "name", "features", "given", "ids", "class_names", "groups"}
 
 
 def test_changing_a_site_does_not_change_the_scene():

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedwinnow.auditing.audit_folder import (
+    TOO_FEW,
     Previews,
     SiteVerdict,
-    folder_names,
-    table_text,
     verdicts_of,
     write_site,
 )
-from fedwinnow.auditing.audit_report import write_report
+from fedwinnow.auditing.audit_report import write_index, write_report
 from fedwinnow.auditing.audit_settings import AuditAsked
 from fedwinnow.auditing.claims import Claims, CommonFinding, Opinions, claims_of
 from fedwinnow.auditing.judging_models import Judged, find_judge, judge_run, prepare_audit, train_and_judge
+from fedwinnow.auditing.spreadsheet_files import table_text
 from fedwinnow.auditing.statements import ASSUMPTIONS, CALLS, CANNOT, FEWEST_CALLS, NOTHING, RANGE
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load, understood
@@ -33,7 +33,8 @@ from fedwinnow.experiment.play import Execution, Watcher
 from fedwinnow.experiment.prepare import make_scene, prepare
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment, experiment_of
-from fedwinnow.files import FORMAT, write_text
+from fedwinnow.files import FORMAT, folder_names, write_text
+from fedwinnow.mathematics.strata import first_of_all, histogram
 from fedwinnow.metrics.detection import relabelling, sample_detection
 from fedwinnow.options import parse_spec
 from fedwinnow.setting import settings_in
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 DEFAULT_JUDGE = "mean"
 DEFAULT_THRESHOLD = 0.5  # a label is called where it is at least as likely wrong as right
+RESERVED = ("training", "audit.json", "sites.csv", "index.html")  # what else is in an audit folder
 SITE_COLUMNS = (
     "site",
     "folder",
@@ -69,6 +71,7 @@ class AuditSettings:
     judge: str = DEFAULT_JUDGE
     threshold: float = DEFAULT_THRESHOLD  # of p_wrong
     false_alarms: float | None = None  # it chooses the threshold: the share of calls that may be right labels
+    budget: int | None = None  # how many labels to mark for a look
     run: Path | None = None  # the folder of a finished run that judges; `experiment` then has the settings of that run
 
     def __post_init__(self) -> None:
@@ -111,7 +114,9 @@ def perform(
         claims = claims_about(judged)
         settings = with_threshold_chosen(settings, claims)
         verdicts = verdicts_of(judged, claims, settings.threshold)
-        names = folder_names([verdict.site for verdict in verdicts])
+        if settings.budget is not None:
+            verdicts = with_budget(verdicts, settings.budget)
+        names = folder_names([verdict.site for verdict in verdicts], RESERVED)
         facts = facts_of(settings, judged) | encoder_facts(judged.stage.experiment.encoder, choice)
         facts |= {"claims": claims_as_value(claims, verdicts, settings.threshold)}
         previews = Previews.of(judged.stage.scene.dataset, table, columns)
@@ -121,6 +126,19 @@ def perform(
         outcome = AuditOutcome(out, verdicts, names, facts | {"truth": against_truth(judged, verdicts)})
         write_coordinator(outcome)
     return outcome
+
+
+def with_budget(verdicts: list[SiteVerdict], budget: int) -> list[SiteVerdict]:
+    """The verdicts with so many labels marked: the first over all sites, found from histograms of the scores."""
+    if budget < 1:
+        raise UsageError(f"--budget {budget} was given; allowed: 1 or more labels.")
+    judged = [verdict.decision != TOO_FEW for verdict in verdicts]
+    counts = [histogram(verdict.score[here]) for verdict, here in zip(verdicts, judged, strict=True)]
+    chosen = first_of_all(counts, budget)
+    return [
+        dataclasses.replace(verdict, look=here & (np.cumsum(here) <= many))
+        for verdict, here, many in zip(verdicts, judged, chosen, strict=True)
+    ]
 
 
 def ask_judge(settings: AuditSettings, out: Path, execution: Execution, watchers: tuple[Watcher, ...]) -> Judged:
@@ -135,9 +153,9 @@ def with_encoder_chosen(settings: AuditSettings) -> tuple[AuditSettings, Choice 
     """The settings with an encoder in the place of `auto`, and why it was chosen."""
     if settings.experiment.encoder != "auto":
         return settings, None
-    from fedwinnow.auditing.encoder_choice import choose_encoder
+    from fedwinnow.auditing.encoder_choice import choose_for
 
-    choice = choose_encoder(make_scene(settings.experiment), settings.experiment.seed)
+    choice = choose_for(settings.experiment, make_scene(settings.experiment))
     experiment = dataclasses.replace(settings.experiment, encoder=choice.encoder)
     return dataclasses.replace(settings, experiment=experiment), choice
 
@@ -266,6 +284,7 @@ def write_coordinator(outcome: AuditOutcome) -> None:
     write_text(
         outcome.folder / "audit.json", json.dumps({"format": FORMAT, **outcome.facts}, indent=1, allow_nan=False) + "\n"
     )
+    write_index(outcome.folder, outcome.facts["data"]["name"], outcome.counts())
     rows = [["" if line[name] is None else line[name] for name in SITE_COLUMNS] for line in outcome.counts()]
     write_text(outcome.folder / "sites.csv", table_text(SITE_COLUMNS, rows))
 
@@ -278,7 +297,9 @@ def without_test_part(experiment: Experiment) -> Experiment:
 RUN_JUDGE = "final:prior=false"  # a run that was not made for an audit has kept nothing but its model
 
 
-def choices_of(threshold: float | None, expected_false_alarms: float | None, self_test: bool | None) -> dict[str, Any]:
+def choices_of(
+    threshold: float | None, expected_false_alarms: float | None, self_test: bool | None, budget: int | None = None
+) -> dict[str, Any]:
     """What a user chose of the audit itself."""
     if threshold is not None and expected_false_alarms is not None:
         raise UsageError("--threshold and --expected-false-alarms exclude each other: the second chooses the first.")
@@ -289,29 +310,35 @@ def choices_of(threshold: float | None, expected_false_alarms: float | None, sel
             FedwinnowWarning,
             stacklevel=2,
         )
-    chosen = {"threshold": threshold, "false_alarms": expected_false_alarms}
+    chosen = {"threshold": threshold, "false_alarms": expected_false_alarms, "budget": budget}
     return {name: value for name, value in chosen.items() if value is not None}
 
 
-def with_site_column(data: Any, site: str | None) -> Any:
-    """The data with the column that names the site of every sample."""
-    if site is None:
-        return data
+def with_columns(data: Any, **columns: str | None) -> Any:
+    """The data with the columns that name the site and the group of every sample."""
+    for role, column in columns.items():
+        data = data if column is None else with_column(data, role, column)
+    return data
+
+
+def with_column(data: Any, role: str, column: str) -> Any:
+    """The data with the column of one role."""
     found = understood(data)
     if isinstance(found, str):
         name, values = parse_spec(found)
         found = {"kind": name, **values}
     if not isinstance(found, dict):
-        raise UsageError("--site names a column of a table; write it into the data itself here.")
-    if found.get("site", site) != site:
-        raise UsageError(f"--site {site} was given, but the data says site={found['site']}. Give one of them.")
-    return {**found, "site": site}
+        raise UsageError(f"--{role} names a column of a table; write it into the data itself here.")
+    if found.get(role, column) != column:
+        raise UsageError(f"--{role} {column} was given, but the data says {role}={found[role]}. Give one of them.")
+    return {**found, role: column}
 
 
 def settings_for(
     data: Any,
     *,
     site: str | None = None,
+    group: str | None = None,
     clients: int | None = None,
     partition: Any = None,
     judge: str | None = None,
@@ -323,7 +350,7 @@ def settings_for(
         raise UsageError(f"--clients {clients} was given; allowed: 1 or more.")
     if clients is not None and site is not None:
         raise UsageError("--site and --clients exclude each other: the column says who holds what, or chance does.")
-    dataset = data if isinstance(data, Dataset) else load_data(with_site_column(data, site))
+    dataset = data if isinstance(data, Dataset) else load_data(with_columns(data, site=site, group=group))
     if partition is None or clients is None:
         partition = partition_of(dataset, clients, partition)
     settings = {"data": dataset, "clients": clients or 1, "partition": partition, **others}
@@ -335,9 +362,12 @@ def settings_asked(asked: AuditAsked, data: Any, choices: dict[str, Any]) -> Aud
     """The settings of an audit that trains by itself, of this data."""
     who = ("data", "clients", "partition")
     training = {name: getattr(asked, name) for name in settings_in(Experiment) if name not in who}
+    if training["encoder"] == "none":  # a word that the command line needs, because its default is another
+        training["encoder"] = None
     return settings_for(
         data,
         site=asked.site,
+        group=asked.group,
         clients=asked.clients,
         partition=asked.partition,
         judge=asked.judge,

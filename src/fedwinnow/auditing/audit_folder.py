@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,19 +16,22 @@ from fedwinnow import catalogue
 from fedwinnow.auditing.claims import Claims
 from fedwinnow.auditing.judging_models import Judged
 from fedwinnow.auditing.oddities import Oddities, oddities_of
+from fedwinnow.auditing.spreadsheet_files import read_table, table_text
 from fedwinnow.auditing.statements import Statement, statement_of
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.sources.table_source import TableSource
 from fedwinnow.data.table_reading import TextTable
 from fedwinnow.errors import DataError
 from fedwinnow.files import FORMAT, Form, check_format, demand, json_of, replacing, sweep, write_text
-from fedwinnow.randomness import Floats, Integers
+from fedwinnow.mathematics.strata import Strata, histogram
+from fedwinnow.randomness import Floats, Integers, stream_key
 from fedwinnow.scene.scene import Scene
 
 LARGEST_SIDE = 256  # pixels
 LOSSLESS_SIDE = 64  # pixels; smaller pictures are saved without loss
 LONGEST_CELL = 400  # letters
 MOST_CELLS = 40
+DRAWN_SHOWN = 40  # of each stratum
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,9 +102,10 @@ FORM: Form = {
     "texts": {"*": {"*": str}},
     "compared": {"*": [[str]]},
 }
-COLUMNS = ("site", "id", "given", "suggested", "score", "p_wrong", "decision", "near_duplicate", "outlier")
+COLUMNS = ("site", "id", "given", "suggested", "score", "p_wrong", "decision")
 NEEDED = ("site", "id", "given", "suggested", "p_wrong", "decision")  # audits of version 0.1 have no score
-RESERVED = ("training",)
+GROUP = "group"  # a further column, where the data has groups
+NUMBERS = ("score", "p_wrong")
 FEWEST_OF_SITE = 10  # with fewer samples, the label frequencies of a site mean little
 FEWEST_OF_CLASS = 5  # with fewer samples at all sites together, no model knows the class
 
@@ -129,6 +130,9 @@ class SiteVerdict:
     compared: dict[int, list[list[int]]]  # place -> places of the given class, places of the suggested class
     statement: Statement
     odd: Oddities | None = None  # near-duplicates and outliers; None: not looked for
+    groups: NDArray[Any] | None = None  # which samples belong together, where the data says it
+    other: Integers | None = None  # the likeliest class besides the given one, also where it is not suggested
+    look: NDArray[np.bool_] | None = None  # which labels a budget allows to look at
 
     def __len__(self) -> int:
         return len(self.given)
@@ -200,20 +204,9 @@ def site_verdict(
         compared=compared,
         statement=statement_of(claims, number, scene.data.class_names, given, p_wrong, flagged, enough),
         odd=oddities_of(judged.stage, site).ordered(order),
+        groups=None if (groups := scene.dataset.train.groups) is None else groups[rows][order],
+        other=other[order],
     )
-
-
-def folder_names(sites: Sequence[str]) -> list[str]:
-    """A folder name for each site: readable, safe as a path, and unique even if upper and lower case are the same."""
-    taken, names = set(RESERVED), []
-    for site in sites:
-        plain = re.sub(r"[^A-Za-z0-9._-]+|\.{2,}", "-", site).strip(".-")[:60] or "site"
-        name, number = plain, 2
-        while name.lower() in taken:
-            name, number = f"{plain}-{number}", number + 1
-        taken.add(name.lower())
-        names.append(name)
-    return names
 
 
 def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: dict[str, Any]) -> None:
@@ -222,7 +215,7 @@ def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: di
     sweep(folder / "previews")
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "audit.csv", audit_csv(verdict))
-    shown = shown_places(verdict)
+    shown = shown_places(verdict, facts.get("seed", 0))
     ids = [str(name) for name in verdict.ids.tolist()]
     names: dict[str, str] = {}
     texts: dict[str, dict[str, str]] = {}
@@ -249,9 +242,27 @@ def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: di
     write_text(folder / "site.json", json.dumps(content_of_site, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def shown_places(verdict: SiteVerdict) -> list[int]:
-    """The samples that get a preview: the most suspicious, and those they are compared with."""
-    places = set(verdict.compared)
+def lot_of(seed: Any, site: str, name: str, purpose: str = "looks") -> int:
+    """A number that depends on seed, site and id alone, so that the same labels are drawn on every machine."""
+    return stream_key(int(seed), f"{purpose}/{site}/{name}".encode(errors="replace").decode())
+
+
+def drawn_first(verdict: SiteVerdict, seed: Any) -> list[int]:
+    """The samples at any depth that a draw by lot would take first (`fedwinnow review --anchor`)."""
+    judged = np.flatnonzero(verdict.decision != TOO_FEW)
+    if not len(judged):
+        return []
+    stratum = Strata.of(histogram(verdict.score[judged])).places(verdict.score[judged])
+    lot = np.array([lot_of(seed, verdict.site, str(name)) for name in verdict.ids[judged].tolist()], dtype=np.uint64)
+    order = np.lexsort((lot, stratum))
+    start = np.searchsorted(stratum[order], stratum[order])  # where the stratum begins
+    first: list[int] = judged[order[np.arange(len(order)) - start < DRAWN_SHOWN]].tolist()
+    return first
+
+
+def shown_places(verdict: SiteVerdict, seed: Any) -> list[int]:
+    """The samples that get a preview: the most suspicious, those they are compared with, and those drawn by lot."""
+    places = set(verdict.compared) | set(drawn_first(verdict, seed))
     for sides in verdict.compared.values():
         places.update(place for side in sides for place in side)
     return sorted(places)
@@ -270,27 +281,21 @@ def audit_csv(verdict: SiteVerdict) -> str:
         [f"{value:.6g}" for value in verdict.score.tolist()],
         p_wrong,
         verdict.decision.tolist(),
-        *odd_columns(verdict),
     ]
-    return table_text(COLUMNS, zip(*columns, strict=True))
+    further = {} if verdict.groups is None else {GROUP: verdict.groups.tolist()}
+    if verdict.other is not None:
+        further["other"] = [names[label] for label in verdict.other.tolist()]
+    if verdict.look is not None:
+        further["look"] = ["yes" if look else "" for look in verdict.look.tolist()]
+    if verdict.odd is not None:
+        further |= odd_columns(verdict.ids.tolist(), verdict.odd)
+    return table_text((*COLUMNS, *further), zip(*columns, *further.values(), strict=True))
 
 
-def odd_columns(verdict: SiteVerdict) -> list[list[str]]:
+def odd_columns(ids: list[Any], odd: Oddities) -> dict[str, list[Any]]:
     """The id of the sample that is almost the same, and whether a sample is far from all others; empty where not."""
-    if verdict.odd is None:
-        return [[""] * len(verdict), [""] * len(verdict)]
-    ids = [str(name) for name in verdict.ids.tolist()]
-    duplicates = ["" if place < 0 else ids[place] for place in verdict.odd.duplicate.tolist()]
-    return [duplicates, ["yes" if far else "" for far in verdict.odd.outlier.tolist()]]
-
-
-def table_text(header: Sequence[str], rows: Any) -> str:
-    """A CSV file as text."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue()
+    duplicates = ["" if place < 0 else ids[place] for place in odd.duplicate.tolist()]
+    return {"near_duplicate": duplicates, "outlier": ["yes" if far else "" for far in odd.outlier.tolist()]}
 
 
 def read_site(folder: Path) -> dict[str, Any]:
@@ -309,23 +314,23 @@ def read_site(folder: Path) -> dict[str, Any]:
     return content
 
 
-def read_audit(folder: Path) -> list[dict[str, str]]:
+def site_folders(folder: Path) -> list[Path]:
+    """The folder of one site, or those of all sites of an audit."""
+    if (folder / "site.json").exists():
+        return [folder]
+    if (folder / "sites.csv").exists():
+        found = sorted(path.parent for path in folder.glob("*/site.json"))
+        if found:
+            return found
+    read_site(folder)  # raises an error that names the right folder
+    return []
+
+
+def read_audit(folder: Path, name: str = "audit.csv") -> list[dict[str, str]]:
     """The lines of audit.csv, checked, because a person may have edited the file."""
-    path = folder / "audit.csv"
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream)
-            rows, header = list(reader), reader.fieldnames or []
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise DataError(f"{path}: cannot be read ({problem}).") from None
-    absent = [name for name in NEEDED if name not in header]
-    if absent:
-        raise DataError(f"{path} has no column '{absent[0]}'; needed: {', '.join(NEEDED)}.")
+    path = folder / name
+    rows = read_table(path, NEEDED, NUMBERS)
     for number, row in enumerate(rows, start=1):
-        if None in row or any(value is None for value in row.values()):
-            raise DataError(
-                f"{path}, row {number} (line {number + 1}): it does not have as many cells as the first line."
-            )
         row["decision"] = row["decision"].strip()
         if not is_share(row["p_wrong"]) and (row["p_wrong"] or row["decision"] == REVIEW):
             raise DataError(

@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.auditing.audit import AuditOutcome, AuditSettings, choices_of, perform, settings_asked, settings_of_run
+from fedwinnow.auditing.audit_folder import read_audit
 from fedwinnow.auditing.audit_settings import AuditAsked
+from fedwinnow.auditing.update import update_audit
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.schema import encode_rows, fit
@@ -57,6 +59,9 @@ class FrameKeywords(AuditAsked):
     _: KW_ONLY
     sites: Any = setting(None, "The site of each sample: one per sample, or the name of a column of the frame.")
     ids: Any = setting(None, "A name of each sample: one per sample, or the name of a column of the frame.")
+    groups: Any = setting(
+        None, "Which samples belong together (a patient): one value per sample, or the name of a column of the frame."
+    )
     run: str | Path | None = setting(None, "The folder of a finished run whose model judges, instead of training.")
     self_test: bool | None = setting(None, "Withdrawn, without effect: there is no self-test any more.")
 
@@ -126,6 +131,24 @@ class AuditResult:
         """Which labels a person should look at."""
         return np.asarray(self.columns["decision"] == "review")
 
+    def update(self, **options: Any) -> dict[str, Any]:
+        """Take what people said of labels drawn by lot (`fedwinnow review --anchor 30`) into p_wrong and the decisions.
+
+        Returns the figures; the options are those of `fedwinnow.update_audit`.
+        """
+        if self.folder is None:
+            raise UsageError("there is no audit folder, so nobody can have looked; give out= to fedwinnow.audit.")
+        updated = update_audit(self.folder, **options)
+        self.sites = updated.sites
+        places = {pair: place for place, pair in enumerate(zip(self.columns["site"], self.columns["id"], strict=True))}
+        for line in updated.sites:
+            for row in read_audit(self.folder / line["folder"]):
+                place = places[row["site"], row["id"]]
+                self.columns["p_wrong"][place] = float(row["p_wrong"] or "nan")
+                for name in ("suggested", "decision"):
+                    self.columns[name][place] = row[name]
+        return updated.looks
+
     def frame(self) -> pandas.DataFrame:
         """The same as a pandas frame, with the index of the frame that was given."""
         try:
@@ -160,10 +183,10 @@ def audit(asked: AuditKeywords, given: Mapping[str, Any]) -> AuditResult | panda
     gives a frame out. Without `out` nothing is left on disk; with it an interrupted audit goes on, unless `redo` starts
     it anew. `self_test` is withdrawn.
     """
-    choices = choices_of(asked.threshold, asked.expected_false_alarms, asked.self_test)
+    choices = choices_of(asked.threshold, asked.expected_false_alarms, asked.self_test, asked.budget)
     execution = taken(Execution, asked)
     if asked.run is not None:
-        trained = ("x", "site", *TRAINING)
+        trained = ("x", "site", "group", *TRAINING)
         if beside := [name for name in trained if given.get(name) is not None]:
             raise UsageError(f"{beside[0]}= was given with run=, whose model is trained already; leave it out.")
         return carried_out(settings_of_run(Path(asked.run), asked.judge, choices), asked.out, execution)
@@ -171,9 +194,9 @@ def audit(asked: AuditKeywords, given: Mapping[str, Any]) -> AuditResult | panda
         raise UsageError("sites= and clients= exclude each other: you say who holds what, or chance does.")
     data, about = asked.data, None
     if is_frame(asked.x):
-        data, *about = from_frame(asked.x, asked.labels, asked.sites, asked.ids)
+        data, *about = from_frame(asked.x, asked.labels, asked.sites, asked.ids, asked.groups)
     elif asked.x is not None:
-        data = from_arrays(asked.x, asked.labels, sites=asked.sites, ids=asked.ids)
+        data = from_arrays(asked.x, asked.labels, sites=asked.sites, ids=asked.ids, groups=asked.groups)
     if data is None:
         raise UsageError("nothing to audit was given; allowed: x and labels, data=, or run=.")
     made = settings_asked(asked, data, choices)
@@ -210,9 +233,12 @@ def is_frame(x: Any) -> bool:
     return type(x).__module__.partition(".")[0] == "pandas" and hasattr(x, "columns")
 
 
-def from_frame(frame: Any, labels: Any, sites: Any, ids: Any) -> tuple[Dataset, TextTable, tuple[str, ...], Any]:
-    """A data set from a frame: columns that are named as labels, sites or ids are taken out, the rest are features."""
-    roles = {name: value for name, value in (("labels", labels), ("sites", sites), ("ids", ids)) if value is not None}
+def from_frame(
+    frame: Any, labels: Any, sites: Any, ids: Any, groups: Any = None
+) -> tuple[Dataset, TextTable, tuple[str, ...], Any]:
+    """A data set from a frame: columns named as labels, sites, ids or groups are taken out, the rest are features."""
+    given = {"labels": labels, "sites": sites, "ids": ids, "groups": groups}
+    roles = {name: value for name, value in given.items() if value is not None}
     if "labels" not in roles:
         raise UsageError("labels= is missing; allowed: the name of a column of the frame, or one label per row.")
     named = {value for value in roles.values() if isinstance(value, str)}
@@ -227,8 +253,15 @@ def from_frame(frame: Any, labels: Any, sites: Any, ids: Any) -> tuple[Dataset, 
     features = tuple(str(name) for name in frame.columns if name not in named)
     cells = {str(name): as_texts(missing_as_none(frame[name])) for name in frame.columns if name not in named}
     table = TextTable(Path("frame"), {**cells, "label": values["labels"].tolist()})
-    encoded = encode_rows(table, fit(table, list(features), "label", 100))
-    dataset = from_arrays(encoded, values["labels"], sites=values.get("sites"), ids=values.get("ids"), name="frame")
+    encoded = encode_rows(table, fit(table, list(features), "label", 100, any_labels=True))
+    dataset = from_arrays(
+        encoded,
+        values["labels"],
+        sites=values.get("sites"),
+        ids=values.get("ids"),
+        groups=values.get("groups"),
+        name="frame",
+    )
     return dataset, table, features, frame.index
 
 

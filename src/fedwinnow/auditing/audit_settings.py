@@ -27,8 +27,9 @@ DEFAULT_METHOD = "winnow:warm_up=0.5"
         "For a trial: which labels are made wrong (see `fedwinnow noises`); the truth is then known.",
     ),
     encoder=(
-        None,
-        "A frozen encoder (see `fedwinnow encoders`); auto: the one that tells the given labels best, or none.",
+        "auto",
+        "A frozen encoder (see `fedwinnow encoders`); auto: the installed one, or none, that tells the given labels of "
+        "a small sample best; none: no encoder.",
     ),
     method=(
         DEFAULT_METHOD,
@@ -43,6 +44,12 @@ class AuditAsked(PlaceSettings, Experiment):
     """What an audit may be asked for; the settings of an experiment are those of its training."""
 
     site: str | None = setting(None, "The column of a table that says which site holds the row.")
+    group: str | None = setting(
+        None,
+        "The column of a table that says which rows belong together (a patient); they are judged by models that "
+        "have seen none of them.",
+        since="0.2.0",
+    )
     judge: str | None = setting(
         None, "How the models judge (see `fedwinnow judges`); none: the one that measured best."
     )
@@ -52,6 +59,9 @@ class AuditAsked(PlaceSettings, Experiment):
     expected_false_alarms: float | None = setting(
         None,
         "Choose the threshold instead: the share of called labels that may be right after all, as p_wrong sees it.",
+    )
+    budget: int | None = setting(
+        None, "Mark so many labels to look at, the first in order over all sites.", at_least=1, since="0.2.0"
     )
     out: str | Path | None = setting(None, "The audit folder; none: audits/<data>, or in Python a temporary one.")
 

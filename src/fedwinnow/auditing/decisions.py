@@ -4,7 +4,6 @@ on it.
 
 from __future__ import annotations
 
-import csv
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedwinnow.auditing.audit_folder import table_text
+from fedwinnow.auditing.spreadsheet_files import read_table, table_text
 from fedwinnow.errors import DataError, RunError, UsageError
 from fedwinnow.files import sweep, try_lock, write_text
 
@@ -47,14 +46,10 @@ def read_decisions(folder: Path) -> Decided:
     path = folder / "decisions.csv"
     if not path.exists():
         return {}
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            rows = list(csv.DictReader(stream))
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise DataError(f"{path}: cannot be read ({problem}).") from None
+    rows = read_table(path, HEADER)
     found = {}
     for number, row in enumerate(rows, start=1):
-        if set(row) != set(HEADER) or None in row.values() or row["decision"] not in DECISIONS:
+        if set(row) != set(HEADER) or row["decision"] not in DECISIONS:
             raise DataError(
                 f"{path}, row {number} (line {number + 1}): not a decision. Needed: {', '.join(HEADER)}, with a "
                 f"decision of {', '.join(DECISIONS)}."

@@ -1,4 +1,4 @@
-"""`--encoder auto`: of the installed encoders and none, the one whose features tell the given labels best.
+"""`audit --encoder auto`, the default: of the installed encoders and none, what tells the given labels best.
 
 A logistic regression is fitted on a few hundred samples, three times on two thirds, and scored on the third that it has
 not seen. The samples of all sites are looked at together, so this is for an audit on one machine.
@@ -17,6 +17,12 @@ from fedwinnow.data.dataset import Dataset
 from fedwinnow.encoders.encoder import Matrix, kinds_of
 from fedwinnow.encoders.head_input import Scaling, Sums
 from fedwinnow.encoders.make_encoder import DataEncoder
+from fedwinnow.errors import UsageError, how_to_get
+from fedwinnow.experiment.encoding import views_asked
+from fedwinnow.experiment.settings import Experiment
+from fedwinnow.federation.method import find_method
+from fedwinnow.models.make_model import in_turn, is_own
+from fedwinnow.options import Part, parse_spec
 from fedwinnow.randomness import Integers, uniforms
 from fedwinnow.scene.scene import Scene
 
@@ -42,45 +48,106 @@ class Choice:
         return {"chosen": self.encoder, "losses": self.losses, "reason": self.reason}
 
 
+def choose_for(experiment: Experiment, scene: Scene) -> Choice:
+    """The encoder of an audit with these settings; none where they ask for something that an encoder would prevent."""
+    reason = ruled_out(experiment)
+    return choose_encoder(scene, experiment.seed) if reason is None else Choice(None, {}, reason)
+
+
+def ruled_out(experiment: Experiment) -> str | None:
+    """Why these settings want no encoder; None if one may be chosen."""
+    for model in in_turn(experiment.model) if experiment.model is not None else ():
+        if not is_head(model):
+            return f"the model {name_of(model)} was asked for, which takes the samples themselves"
+    if experiment.start is not None:
+        return "the training starts from weights that were made without one"
+    method = find_method(experiment.method)
+    if views_asked(method, experiment.views):
+        return "random views of the samples are asked for, which an encoder does not see"
+    return None
+
+
+def is_head(model: Any) -> bool:
+    """Whether a model of the catalogue takes rows of numbers, as encoders give them."""
+    if isinstance(model, Part):
+        return "rows" in getattr(model, "kinds", ())
+    kind = model.get("kind") if isinstance(model, dict) else model
+    if not isinstance(kind, str) or is_own(kind):
+        return False  # a module or a function of the user's, made for the samples
+    entry = catalogue.entries("models").get(parse_spec(kind)[0])
+    return entry is None or "rows" in entry.facts.get("kinds", ())  # what is unknown is refused later
+
+
+def name_of(model: Any) -> str:
+    """A model in a sentence."""
+    if isinstance(model, dict):
+        return str(model.get("kind"))
+    return str(model) if isinstance(model, str | Part) else str(getattr(model, "__name__", type(model).__name__))
+
+
 def choose_encoder(scene: Scene, seed: int) -> Choice:
     """The best of the encoders that are installed and fit, on the given labels."""
     dataset = scene.dataset
-    names = fitting_encoders(dataset)
+    names, missing = fitting_encoders(dataset)
     if not names:
-        return Choice(None, {}, reason_for_none(dataset))
+        return Choice(None, {}, reason_for_none(dataset, missing))
     rows, given = scene.holdings.rows, scene.given
     # In random order: labels often come in turn, and every third sample would then be of one class.
-    held = np.argsort(uniforms(seed, "encoder choice", 0, np.arange(len(given))), kind="stable")[:SAMPLES]
+    held = np.argsort(uniforms(seed, "encoder choice", 0, np.arange(len(given))), kind="stable")
+    held = held[given[held] >= 0][:SAMPLES]  # of those that have a label
     samples = dataset.train.subset(rows[held])
     losses = {"none": held_out_loss(without_encoder(dataset, rows[held]), given[held], dataset.classes)}
+    unfit = {}
     for name in names:
-        features = DataEncoder.for_data(name, dataset).features(samples)
+        try:
+            features = DataEncoder.for_data(name, dataset).features(samples)
+        except UsageError as problem:  # images of four channels, for example
+            unfit[name] = str(problem)
+            continue
         losses[name] = held_out_loss(features.raw(np.arange(len(samples))), given[held], dataset.classes)
     best = min(losses, key=lambda name: (losses[name], name != "none"))
     compared = ", ".join(f"{name} {loss:.3f}" for name, loss in losses.items())
     reason = f"held-out log loss of the given labels, on {len(held)} samples: {compared}; smaller is better"
+    if len(losses) == 1:
+        reason = "no installed encoder takes these samples"
+    reason += "".join(f"; {problem.rstrip('.')}" for problem in unfit.values()) + not_installed(missing)
     return Choice(None if best == "none" else best, {name: round(loss, 6) for name, loss in losses.items()}, reason)
 
 
-def fitting_encoders(dataset: Dataset) -> list[str]:
-    """The encoders for this data that need neither a file nor a package that is not installed."""
-    if dataset.kind == "images" and min(dataset.sample_shape[:2]) < SMALLEST:
-        return []
-    found = []
+def fitting_encoders(dataset: Dataset) -> tuple[list[str], list[str]]:
+    """The encoders for this data that need no file: those that are installed, and those whose package is missing."""
+    found: list[str] = []
+    missing: list[str] = []
+    if dataset.kind == "rows" or is_small(dataset):
+        return found, missing
     for name, entry in catalogue.entries("encoders").items():
         package = entry.facts.get("package", "")
         complete = all(option.default != "required" for option in entry.options)
-        fits = bool(set(kinds_of(dataset)) & set(entry.facts["kinds"])) and "rows" not in entry.facts["kinds"]
-        if fits and complete and (not package or importlib.util.find_spec(package) is not None):
-            found.append(name)
-    return found
+        if complete and set(kinds_of(dataset)) & set(entry.facts["kinds"]):
+            installed = not package or importlib.util.find_spec(package) is not None
+            (found if installed else missing).append(name)
+    return found, missing
 
 
-def reason_for_none(dataset: Dataset) -> str:
+def is_small(dataset: Dataset) -> bool:
+    """Whether images are so small that an encoder of photographs knows nothing in them."""
+    return dataset.kind == "images" and min(dataset.sample_shape[:2]) < SMALLEST
+
+
+def reason_for_none(dataset: Dataset, missing: list[str]) -> str:
     """Why no encoder was tried."""
-    if dataset.kind == "images" and min(dataset.sample_shape[:2]) < SMALLEST:
+    if dataset.kind == "rows":
+        return "the samples are rows of numbers, which need none"
+    if is_small(dataset):
         return f"the images have fewer than {SMALLEST} pixels a side"
-    return f"no installed encoder is for {' and '.join(kinds_of(dataset))}"
+    return f"no installed encoder is for {' and '.join(kinds_of(dataset))}{not_installed(missing)}"
+
+
+def not_installed(missing: list[str]) -> str:
+    """Which encoders could be installed."""
+    if not missing:
+        return ""
+    return f"; not installed: {', '.join(missing)} ({how_to_get('encoders')})"
 
 
 def without_encoder(dataset: Dataset, rows: Integers) -> Matrix:

@@ -158,7 +158,7 @@ def parts_of(stage: Stage, judge: Judge) -> list[JudgingPart]:
 
 def folds_of(stage: Stage) -> list[JudgingPart]:
     """One federation per fold; a fold that no site has, because all are small, is left out."""
-    fold = folds(stage.scene.holdings, getattr(stage.scene.dataset.train, "groups", None), FOLDS, stage.experiment.seed)
+    fold = folds(stage.scene.holdings, stage.scene.dataset.train.groups, FOLDS, stage.experiment.seed)
     return [
         JudgingPart(
             f"fold-{number + 1}", without(stage, fold == number), sites_with(stage, fold == number), fold == number

@@ -14,7 +14,8 @@ from typing import Any
 
 from fedwinnow.all_settings import SiteSettings
 from fedwinnow.backends.shared_memory import OpenedArrays, SharedArrays
-from fedwinnow.data.dataset import Features, Resident
+from fedwinnow.data.column import Column
+from fedwinnow.data.dataset import Features, FieldRows, Resident
 from fedwinnow.data.images import ImageFrame, LazyImages
 from fedwinnow.encoders.encoded import Encoded
 from fedwinnow.encoders.encoded_views import Viewed
@@ -62,6 +63,9 @@ def describe_sites(sites: Sites, arrays: SharedArrays) -> dict[str, Any]:
 
 def describe_features(features: Features, arrays: SharedArrays) -> dict[str, Any]:
     """Samples in memory, or the files they are decoded from."""
+    if isinstance(features, FieldRows):
+        columns = [dataclasses.asdict(column) for column in features.columns]
+        return {"array": arrays.describe(features.array), "columns": columns}
     if isinstance(features, Resident):
         return {"array": arrays.describe(features.array)}
     if isinstance(features, LazyImages):
@@ -148,6 +152,9 @@ def build_sites(described: dict[str, Any], arrays: OpenedArrays) -> Sites:
 
 def build_features(described: dict[str, Any], arrays: OpenedArrays) -> Features:
     """Samples in memory, or the files they are decoded from."""
+    if "columns" in described:
+        columns = [Column(**column | {"categories": tuple(column["categories"])}) for column in described["columns"]]
+        return FieldRows(arrays.open(described["array"]), tuple(columns))
     if "array" in described:
         return Resident(arrays.open(described["array"]))
     if "views" in described:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedwinnow.auditing.audit import AuditOutcome, AuditSettings
+    from fedwinnow.auditing.update import Updated
 
 # Settings of a run that an audit has too, and that are no flags.
 HIDDEN = (
@@ -38,6 +39,9 @@ HIDDEN = (
 )
 
 
+LISTED = 20  # reports that are named at the end; index.html has links to all
+
+
 @as_flags(*HIDDEN)
 @dataclass(frozen=True)
 class Audit(AuditAsked, Flags):
@@ -51,6 +55,12 @@ class Audit(AuditAsked, Flags):
     run_folder: Annotated[Path | None, tyro.conf.arg(name="run")] = setting(
         None, "A finished run whose model judges, instead of training."
     )
+    update: Path | None = setting(
+        None, "Bring an audit folder, or that of a site, up to date with what people said of labels drawn by lot."
+    )
+    look_cost: float = setting(
+        0.2, "With --update: what a look costs, if a corrected label is worth 1.", above=0, below=1
+    )
     no_self_test: bool = setting(False, "Withdrawn, without effect: there is no self-test any more.")
 
     def run(self) -> int:
@@ -59,6 +69,8 @@ class Audit(AuditAsked, Flags):
         from fedwinnow.commands.progress import Bar
         from fedwinnow.experiment.play import Execution
 
+        if self.update is not None:
+            return self.run_update(self.update)
         settings = self.settings()
         folder = Path(
             self.out or default_folder(settings.experiment.data if self.run_folder is None else str(self.run_folder))
@@ -74,11 +86,26 @@ class Audit(AuditAsked, Flags):
         show_outcome(outcome, console)
         return 0
 
+    def run_update(self, folder: Path) -> int:
+        """Figures from looks."""
+        from fedwinnow.auditing.update import update_audit
+
+        allowed = ("update", "look_cost", "budget", "threshold", "json", "quiet")
+        for name, field in settings_in(Audit).items():
+            if name not in allowed and getattr(self, name) != field.default:
+                raise UsageError(f"{flag_of(name)} was given with --update, which trains nothing; leave it out.")
+        updated = update_audit(folder, threshold=self.threshold, look_cost=self.look_cost, budget=self.budget)
+        self.emit({"folder": str(folder), "looks": updated.looks, "counts": updated.sites})
+        show_update(updated, self.console())
+        return 0
+
     def settings(self) -> AuditSettings:
         """What was asked for."""
         from fedwinnow.auditing.audit import choices_of, settings_asked, settings_of_run
 
-        choices = choices_of(self.threshold, self.expected_false_alarms, False if self.no_self_test else None)
+        choices = choices_of(
+            self.threshold, self.expected_false_alarms, False if self.no_self_test else None, self.budget
+        )
         if self.run_folder is not None:
             if self.data is not None:
                 raise UsageError("--data and --run exclude each other: a run knows its data.")
@@ -90,7 +117,7 @@ class Audit(AuditAsked, Flags):
 
     def refuse_beside_run(self) -> None:
         """A run is trained already, and knows who holds what."""
-        for name in ("site", *settings_in(Experiment)):
+        for name in ("site", "group", *settings_in(Experiment)):
             if getattr(self, name) != settings_in(Audit)[name].default:
                 raise UsageError(f"{flag_of(name)} was given with --run, whose model is trained already; leave it out.")
 
@@ -98,7 +125,7 @@ class Audit(AuditAsked, Flags):
 def default_folder(data: Any) -> Path:
     """audits/<data>."""
     name = str(getattr(data, "name", data))
-    return Path("audits") / (re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60] or "audit")
+    return Path("audits") / (re.sub(r"[\W_]+", "-", name).strip("-")[:60] or "audit")
 
 
 def show_outcome(outcome: AuditOutcome, console: Console) -> None:
@@ -118,18 +145,20 @@ def show_outcome(outcome: AuditOutcome, console: Console) -> None:
     show_truth(outcome.facts, console)
     console.print(f"written to [bold]{escaped(outcome.folder)}[/]; open")
     worst = sorted(outcome.counts(), key=lambda line: -line["to_review"])
-    for line in worst[:3]:
+    for line in worst[:LISTED]:
         console.print(f"  {outcome.folder / line['folder'] / 'report.html'}", markup=False)
+    if len(worst) > LISTED:
+        left = f"  ... and the reports of {len(worst) - LISTED} more sites, with fewer labels to look at"
+        console.print(f"{left}: {outcome.folder / 'index.html'} has links to all of them", markup=False)
     console.print(f"then: fedwinnow review {outcome.folder / worst[0]['folder']}", markup=False)
 
 
 def wrong_labels(line: dict[str, Any]) -> str:
     """How many labels of a site are wrong, as far as it can be known."""
     least, most = line["wrong_at_least"], line["wrong_at_most"]
-    if line["said"] == "calls":
-        return f"at least about {max(least, 1)}" + (
-            f", at most about {most}" if most is not None and most > least else ""
-        )
+    if line["said"] in ("calls", "range"):
+        bound = f", at most about {most}" if most is not None and most > least else ""
+        return f"at least about {max(least, 1)}{bound}"
     if line["said"] == "nothing found":
         return "none found"
     return "not known" if most is None else f"from none to about {most}"
@@ -152,6 +181,33 @@ def show_claims(facts: dict[str, Any], console: Console) -> None:
     if claims["unknown_classes"]:
         names = ", ".join(claims["unknown_classes"][:8])
         console.print(f"Cannot be told, because the models do not know these classes: {names}.", markup=False)
+
+
+def show_update(updated: Updated, console: Console) -> None:
+    """What the looks say, for every site and together."""
+    from fedwinnow.auditing.look_figures import percent, worth_in_words
+    from fedwinnow.terminal import Grid
+
+    rows = []
+    for line in updated.sites[:40]:
+        least, most = line["wrong_at_least"], line["wrong_at_most"]
+        wrong = "too few looks here" if least is None else f"{least} to {most}"
+        rows.append((escaped(line["site"]), str(line["samples"]), line["said"], str(line["to_review"]), wrong))
+    Grid("tntnt", ("site", "labels", "said", "called", "wrong labels"), rows).show(console)
+    if len(updated.sites) > 40:
+        console.print(f"... {len(updated.sites) - 40} more sites in sites.csv")
+    console.print(updated.looks["said"], markup=False)
+    if updated.looks["warning"]:
+        console.print(updated.looks["warning"], markup=False)
+    if (calls := updated.looks["calls"]) is not None:
+        console.print(
+            f"{calls['labels']} labels are called; at least {percent(calls['low'])} of them should be wrong, "
+            f"expected are {percent(calls['mean'])}.",
+            markup=False,
+        )
+    elif updated.looks["called"]:
+        console.print(f"{updated.looks['called']} labels are called: too few for a percentage.", markup=False)
+    console.print(worth_in_words(updated.looks), markup=False)
 
 
 def show_truth(facts: dict[str, Any], console: Console) -> None:

@@ -10,8 +10,14 @@ from numpy.typing import NDArray
 
 from fedwinnow.data.dataset import Dataset, Kind, Labels, Resident, Samples
 from fedwinnow.data.images import channel_statistics
+from fedwinnow.data.label_kinds import refuse_no_classes
 from fedwinnow.data.labels import class_names_of, class_numbers, name_some, warn_of_alike_classes
 from fedwinnow.errors import DataError, UsageError, unknown
+
+INSIST = (
+    "If they are classes after all, write names instead of numbers ('class 7'), or give class_names= (in an .npz file "
+    "the array class_names)."
+)
 
 AskedKind = Literal["auto", "images", "rows", "tokens"]
 
@@ -25,6 +31,7 @@ def from_arrays(
     ids: Any = None,
     sites: Any = None,
     true: Any = None,
+    groups: Any = None,
     class_names: Any = None,
     name: str = "arrays",
     kind: AskedKind = "auto",
@@ -34,7 +41,8 @@ def from_arrays(
 
     Images are uint8, (n, height, width) or (n, height, width, channels). Rows are numbers, (n, columns), and become
     float32. Token ids are whole numbers, (n, length), and need `kind="tokens"`. Labels are whole numbers or texts;
-    with `class_names`, whole numbers are positions in it.
+    with `class_names`, whole numbers are positions in it. `groups` says which samples belong together (a patient):
+    they stay in one part, at one site where sites are dealt out, and in one fold.
     """
     if (x_test is None) != (y_test is None):
         raise DataError(f"{name}: x_test and y_test go together; only one of them was given.")
@@ -43,6 +51,10 @@ def from_arrays(
     if vocabulary is not None and found != "tokens":
         raise UsageError(f"{name}: vocabulary={vocabulary} was given, but x holds {found}; allowed: with kind=tokens.")
     names = names_of(name, given, class_names)
+    if class_names is None:
+        values, counts = np.unique(whole(name, "y", given), return_counts=True)
+        known = dict(zip(texts_of(name, "y", values), counts.tolist(), strict=True))
+        refuse_no_classes(f"{name}: y", known, INSIST)
     indexed = class_names is not None
     train = Samples(
         features=Resident(features_of(f"{name}: x", array, found)),
@@ -50,6 +62,7 @@ def from_arrays(
         ids=np.arange(len(array)) if ids is None else ids_of(name, ids, len(array)),
         true=None if true is None else labels_of(name, "true", true, names, len(array), indexed),
         sites=None if sites is None else sites_of(name, sites, len(array)),
+        groups=None if groups is None else groups_of(name, groups, len(array)),
     )
     test = None if x_test is None else test_part(name, x_test, y_test, train, found, names, indexed)
     mean, std = channel_statistics(train.features) if found == "images" else ((), ())
@@ -260,6 +273,15 @@ def ids_of(name: str, given: Any, count: int) -> NDArray[Any]:
             "Give every sample a different id."
         )
     return ids
+
+
+def groups_of(name: str, given: Any, count: int) -> NDArray[Any]:
+    """The group of every sample, as texts or whole numbers."""
+    groups = one_per_sample(name, "groups", given, count)
+    if groups.dtype.kind not in "iuU":
+        raise DataError(f"{name}: groups have the type {groups.dtype}; allowed: whole numbers and texts.")
+    texts_of(name, "groups", groups)
+    return groups
 
 
 def sites_of(name: str, sites: Any, count: int) -> NDArray[np.str_]:

@@ -74,6 +74,16 @@ class Resident:
 
 
 @dataclass(frozen=True, eq=False)
+class FieldRows(Resident):
+    """Rows of a table that know which numbers belong to which field of the table."""
+
+    columns: tuple[Column, ...]
+
+    def subset(self, rows: Rows) -> FieldRows:
+        return FieldRows(self.take(rows), self.columns)
+
+
+@dataclass(frozen=True, eq=False)
 class Texts:
     """The texts behind token ids, for encoders that read texts; the strings are shared by all subsets."""
 
@@ -104,6 +114,7 @@ class Samples:
     sites: NDArray[np.str_] | None = None  # which site holds the sample, where the data has it
     human: dict[str, Labels] = field(default_factory=dict)  # further labels by people, by name (CIFAR-N)
     texts: Texts | None = None  # what the token ids were made of, where the source has it
+    groups: NDArray[Any] | None = None  # which samples belong together (a patient), as texts or whole numbers
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -112,6 +123,7 @@ class Samples:
         """All arrays: features (unless they are decoded when needed), labels, ids, and the optional columns."""
         features = [self.features.array] if isinstance(self.features, Resident) else []
         columns = (self.labels, self.ids, self.true, self.sites, *(self.human[name] for name in sorted(self.human)))
+        columns = (*columns, self.groups)
         return [*features, *(column for column in columns if column is not None)]
 
     def subset(self, rows: Rows) -> Samples:
@@ -124,6 +136,7 @@ class Samples:
             sites=None if self.sites is None else self.sites[rows],
             human={name: column[rows] for name, column in self.human.items()},
             texts=None if self.texts is None else self.texts.subset(rows),
+            groups=None if self.groups is None else self.groups[rows],
         )
 
 
@@ -174,6 +187,8 @@ class Dataset:
             digest.update(self.train.true.astype("<i8").tobytes())
         if self.train.sites is not None:
             digest.update("\0".join(self.train.sites.tolist()).encode())
+        if self.train.groups is not None:
+            digest.update("\0".join(["groups", *map(str, self.train.groups.tolist())]).encode())
         return digest.hexdigest()
 
     def known_contents(self) -> Contents:
@@ -218,7 +233,7 @@ def check_samples(where: str, samples: Samples, classes: int) -> None:
     if count == 0:
         raise DataError(f"{where}: there are no samples.")
     columns: dict[str, Sized | None] = {"labels": samples.labels, "ids": samples.ids, "true": samples.true}
-    columns |= {"sites": samples.sites, "texts": samples.texts, **samples.human}
+    columns |= {"sites": samples.sites, "texts": samples.texts, "groups": samples.groups, **samples.human}
     for name, column in columns.items():
         if column is not None and len(column) != count:
             raise DataError(f"{where}: {count} samples but {len(column)} {name}; every sample needs one.")

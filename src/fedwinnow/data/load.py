@@ -12,6 +12,7 @@ import numpy as np
 from fedwinnow import catalogue
 from fedwinnow.all_settings import SceneSettings
 from fedwinnow.data.dataset import Dataset, Labels, Rows, Samples
+from fedwinnow.data.groups import draw_groups
 from fedwinnow.data.images import SUFFIXES as PICTURES
 from fedwinnow.data.input_form import InputForm
 from fedwinnow.data.new_samples import NewSamples, known_samples, of_image_files
@@ -108,7 +109,8 @@ SHRINK_SEED = 0  # a subset belongs to the data, so it must not change with the 
 def with_test_part(dataset: Dataset, share: float, seed: int) -> Dataset:
     """The data set with a share of every class as its test part, unless it has a test part.
 
-    Every class keeps at least one training sample. A share of 0 leaves the data set as it is.
+    Every class keeps at least one training sample. A share of 0 leaves the data set as it is. Groups stay whole, so
+    the share is then met only as nearly as they allow.
     """
     check_setting(SceneSettings, "test", share)
     if dataset.test is not None or share == 0:
@@ -120,7 +122,16 @@ def with_test_part(dataset: Dataset, share: float, seed: int) -> Dataset:
             f"{dataset.name}: a test share of {share} of {len(dataset.train)} samples in {dataset.classes} classes is "
             "less than one sample. Raise the share, or set it to 0 to go without a test part."
         )
-    chosen = draw(dataset.train.labels, wanted, seed, "test part")
+    groups, labels = dataset.train.groups, dataset.train.labels
+    if groups is None:
+        chosen = draw(labels, wanted, seed, "test part")
+    else:
+        chosen = draw_groups(groups, labels, wanted, seed, "test part")
+    if not len(chosen):
+        raise DataError(
+            f"{dataset.name}: a test part of {share} of the samples would need a part of a group, because the groups "
+            "are large. Raise the share, or set it to 0 to go without a test part."
+        )
     rest = np.setdiff1d(np.arange(len(dataset.train)), chosen)
     return dataclasses.replace(
         dataset,

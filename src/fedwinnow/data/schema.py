@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedwinnow.data.column import Column
 from fedwinnow.data.dataset import Labels
+from fedwinnow.data.label_kinds import refuse_no_classes
 from fedwinnow.data.labels import class_names_of, class_numbers, name_some
 from fedwinnow.data.source_files import existing_file
 from fedwinnow.data.table_reading import TextTable, is_missing
@@ -85,19 +87,25 @@ def read_schema(path: Path) -> TableSchema:
 # --- fitting -------------------------------------------------------------------------------------------------------
 
 
-def fit(table: TextTable, features: Sequence[str], label: str, max_categories: int) -> TableSchema:
-    """The schema of a table, from its rows."""
-    class_names = class_names_of(table.filled(label, "label"))
+INSIST = (
+    "Choose another column with label=..., or group its values; if they are classes after all, write classes=any into "
+    "the data source."
+)
+
+
+def fit(
+    table: TextTable, features: Sequence[str], label: str, max_categories: int, any_labels: bool = False
+) -> TableSchema:
+    """The schema of a table, from its rows; `any_labels` takes labels that do not look like classes."""
+    given = table.filled(label, "label")
+    class_names = class_names_of(given)
     if len(class_names) < 2:
         raise DataError(
             f"{table.path}: the label column '{label}' has the value '{class_names[0]:.60}' in every row; "
             "a classifier needs at least two classes."
         )
-    if len(class_names) > max(20, len(table) // 2):
-        raise DataError(
-            f"{table.path}: the label column '{label}' has {len(class_names)} different values in {len(table)} rows, "
-            "so it does not look like a class. Choose another column with label=..., or group its values."
-        )
+    if not any_labels:
+        refuse_no_classes(f"{table.path}: the label column '{label}'", Counter(given), INSIST)
     return TableSchema(tuple(fit_column(table, name, max_categories) for name in features), class_names)
 
 

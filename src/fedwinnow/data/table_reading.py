@@ -51,8 +51,8 @@ class TextTable:
             )
         if name not in self.columns:
             raise DataError(
-                f"{self.path}: {unknown('column', name, self.names)} The options label=, site=, id= and true= name "
-                "columns."
+                f"{self.path}: {unknown('column', name, self.names)} The options label=, site=, group=, id= and true= "
+                "name columns."
             )
         return self.columns[name]
 

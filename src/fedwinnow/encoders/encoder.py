@@ -38,6 +38,7 @@ class OpenEncoder:
     encode: Callable[[Batch], Matrix]
     engine: str  # what computes; another one may differ in the last bits
     batch: int = 32  # samples per call; fixed, because another number may change the last bits
+    network: Any = None  # the same as a torch module, for an export: from stored samples; None: there is none
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ def columns_of(dataset: Dataset) -> dict[str, NDArray[Any]]:
         "y": train.labels,
         "id": train.ids,
         "site": train.sites,
+        "group": train.groups,
         "true": train.true,
         "y_test": None if test is None else right_labels(test),
         "class_names": np.array(dataset.class_names, dtype=np.str_),

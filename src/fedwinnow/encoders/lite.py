@@ -44,7 +44,7 @@ class Lite(ImageEncoder):
         import torch
 
         from fedwinnow.encoders.lite0 import load_lite0
-        from fedwinnow.encoders.pixels import refuse_channels, scaled
+        from fedwinnow.encoders.pixels import COLOURS, FromPixels, refuse_channels, scaled
 
         refuse_channels(self.name, shape.channels)
         path = weights_file() if self.weights is None else self.weights
@@ -55,7 +55,14 @@ class Lite(ImageEncoder):
                 found: Matrix = network((scaled(batch, side) - 127.0) / 128.0).numpy()
             return found
 
-        return OpenEncoder(WIDTH, hash_of({"lite0": side}, [hash_of_file(path)]), encode, f"torch {torch.__version__}")
+        pixels = FromPixels(shape.sample_shape, side, COLOURS, unit=1.0, shift=(127.0,), spread=(128.0,))
+        return OpenEncoder(
+            WIDTH,
+            hash_of({"lite0": side}, [hash_of_file(path)]),
+            encode,
+            f"torch {torch.__version__}",
+            network=torch.nn.Sequential(pixels, network),
+        )
 
 
 def weights_file() -> Path:

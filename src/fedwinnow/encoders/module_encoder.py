@@ -87,6 +87,7 @@ class ModelEncoder(ImageEncoder):
                 hash_of(settings, [hash_of_file(self.weights)]),
                 encode,
                 f"torch {torch.__version__}",
+                network=step.before(headless(module, head, inside)),
             )
         assert problem is not None
         raise problem
@@ -208,11 +209,50 @@ class InputOf:
         units = scaled(batch, self.size, self.channels) / 255.0
         if self.pixels == "unit":
             return units
-        mean, std = {"imagenet": IMAGENET, "centred": ((0.5,), (0.5,)), "data": (self.mean, self.std)}[self.pixels]
-        if len(mean) not in (1, units.shape[1]):  # a grey image in a network for grey images
+        mean, std = self.normalisation(units.shape[1])
+        return (units - torch.tensor(mean).view(1, -1, 1, 1)) / torch.tensor(std).view(1, -1, 1, 1)
+
+    def normalisation(self, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """What is subtracted from pixel / 255, and by what the rest is divided."""
+        of = {"imagenet": IMAGENET, "centred": ((0.5,), (0.5,)), "data": (self.mean, self.std), "unit": ((), ())}
+        mean, std = of[self.pixels]
+        if len(mean) not in (0, 1, channels):  # a grey image in a network for grey images
             mean, std = (sum(mean) / len(mean),), (sum(std) / len(std),)
-        spread = torch.tensor(std or (1.0,)).view(1, -1, 1, 1)
-        return (units - torch.tensor(mean or (0.0,)).view(1, -1, 1, 1)) / spread
+        return mean or (0.0,), std or (1.0,)
+
+    def before(self, module: nn.Module | None) -> nn.Module | None:
+        """The same step and the module behind it as one module, for images; None where that is not to be had."""
+        from torch import nn
+
+        from fedwinnow.encoders.pixels import COLOURS, FromPixels
+
+        if module is None or self.shape.kind != "images":
+            return None
+        own = self.shape.sample_shape[-1]
+        inside = COLOURS if self.channels == COLOURS else own
+        mean, std = self.normalisation(inside)
+        return nn.Sequential(FromPixels(self.shape.sample_shape, self.size, self.channels, 255.0, mean, std), module)
+
+
+def headless(module: nn.Module, head: nn.Module, shape: Shape) -> nn.Module | None:
+    """A copy of a module that ends before its last layer; None if something comes after that layer."""
+    import copy
+
+    import torch
+    from torch import nn
+
+    from fedwinnow.models.features import through_head
+
+    name = next(name for name, layer in module.named_modules() if layer is head)
+    short = copy.deepcopy(module)
+    if not name:
+        return nn.Identity()
+    parent, _, last = name.rpartition(".")
+    setattr(short.get_submodule(parent), last, nn.Identity())
+    example = shape.example()
+    with torch.no_grad():
+        wanted, found = through_head(module, example)[2], short(example)
+    return short if found.shape == wanted.shape and bool(torch.allclose(found, wanted, atol=1e-5)) else None
 
 
 def replace_channels(step: InputOf, channels: int) -> InputOf:

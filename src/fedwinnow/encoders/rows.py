@@ -22,4 +22,8 @@ class PlainRows(Encoder):
         def encode(batch: Batch) -> Matrix:
             return np.asarray(batch, np.float32)
 
-        return OpenEncoder(shape.numbers, hash_of(self.settings(), []), encode, "numpy", batch=256)
+        from torch import nn
+
+        return OpenEncoder(
+            shape.numbers, hash_of(self.settings(), []), encode, "numpy", batch=256, network=nn.Identity()
+        )

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedwinnow.data.content_hash import Contents, contents_of_arrays
 from fedwinnow.data.dataset import Dataset, Features
+from fedwinnow.data.groups import group_numbers, whole_groups_near
 from fedwinnow.data.input_form import InputForm
 from fedwinnow.encoders.encoded_views import without_views
 from fedwinnow.encoders.make_encoder import find_encoder
@@ -180,8 +182,21 @@ def make_scene(experiment: Experiment) -> Scene:
 def hold_out(scene: Scene, share: float, seed: int) -> Mask:
     """Which holdings are kept for validation, a share of every client's samples; they keep their given labels."""
     client, position = scene.holdings.client, scene.holdings.position
+    if share and scene.dataset.train.groups is not None:
+        return hold_out_groups(scene, scene.dataset.train.groups, share, seed)
     rank = rank_within(client, uniforms(seed, "validation", client, position))
     return np.asarray(rank < np.floor(share * scene.holdings.sizes[client] + 1e-9))
+
+
+def hold_out_groups(scene: Scene, groups: NDArray[Any], share: float, seed: int) -> Mask:
+    """The same in whole groups: of every client about this share of its samples, drawn group by group."""
+    client = scene.holdings.client
+    names = group_numbers(groups[scene.holdings.rows])
+    group = group_numbers(client * (int(names.max(initial=0)) + 1) + names)  # a group at two sites counts at each
+    owner = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
+    owner[group] = client
+    luck = uniforms(seed, "validation groups", owner, np.arange(len(owner)))
+    return whole_groups_near(group, owner, scene.holdings.sizes.astype(np.float64) * share, luck)
 
 
 def allowed_by(method: Method, scene: Scene) -> Mask:

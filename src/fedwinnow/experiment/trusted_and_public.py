@@ -18,6 +18,7 @@ from fedwinnow import catalogue
 from fedwinnow.all_settings import is_number
 from fedwinnow.data.content_hash import Contents
 from fedwinnow.data.dataset import Dataset, Features, InputStep
+from fedwinnow.data.groups import group_numbers, whole_groups_near
 from fedwinnow.data.load import load
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.encoding import Encoding
@@ -70,7 +71,8 @@ def set_aside(
     else:
         labels, rows = (test.labels if test.true is None else test.true), np.arange(len(test))
     facts: dict[str, Any] = {"trusted": None, "public": None}
-    chosen, rest = drawn("trusted", experiment.trusted, rows, experiment.seed)
+    groups = None if test is None else test.groups
+    chosen, rest = drawn("trusted", experiment.trusted, rows, experiment.seed, groups)
     trusted = None
     if test is not None and len(chosen):
         trusted = part(chosen)
@@ -110,8 +112,13 @@ def amount(public: Any) -> float | None:
     return float(public) if is_number(public) else None
 
 
-def drawn(flag: str, wanted: float, rows: Integers, seed: int) -> tuple[Integers, Integers]:
-    """Draw a share of the rows (below 1) or a number of them; returns them and the rest, both ascending."""
+def drawn(
+    flag: str, wanted: float, rows: Integers, seed: int, groups: NDArray[Any] | None = None
+) -> tuple[Integers, Integers]:
+    """Draw a share of the rows (below 1) or a number of them; returns them and the rest, both ascending.
+
+    `groups` has one value per row of the test part; groups stay whole, so the number is met as nearly as they allow.
+    """
     if wanted == 0:
         return rows[:0], rows
     number = int(wanted * len(rows) + 1e-9) if wanted < 1 else int(wanted)
@@ -125,15 +132,32 @@ def drawn(flag: str, wanted: float, rows: Integers, seed: int) -> tuple[Integers
             f"--{flag} {wanted:g} was given, which is {number} of {len(rows)} test samples; allowed: at least one of "
             f"them, and one must be left to measure on."
         )
+    if groups is not None:
+        return drawn_groups(flag, number, rows, seed, group_numbers(groups[rows]))
     order = rows[np.argsort(uniforms(seed, flag, 0, rows), kind="stable")]
     return np.sort(order[:number]), np.sort(order[number:])
 
 
-def measuring_rows(trusted: float, public: Any, samples: int, seed: int) -> Integers:
+def drawn_groups(flag: str, number: int, rows: Integers, seed: int, group: Integers) -> tuple[Integers, Integers]:
+    """About this number of rows in whole groups, and the rest."""
+    count = int(group.max()) + 1
+    luck = uniforms(seed, f"{flag} groups", 0, np.arange(count))
+    taken = whole_groups_near(group, np.zeros(count, np.int64), np.array([float(number)]), luck)
+    if not 0 < taken.sum() < len(rows):
+        raise UsageError(
+            f"--{flag}: {number} of {len(rows)} test samples cannot be taken in whole groups, of which the test part "
+            f"has {count}; allowed: a larger or smaller part."
+        )
+    return rows[taken], rows[~taken]
+
+
+def measuring_rows(
+    trusted: float, public: Any, samples: int, seed: int, groups: NDArray[Any] | None = None
+) -> Integers:
     """The rows of the test part that measure: those that are neither trusted nor public."""
-    _, rest = drawn("trusted", trusted, np.arange(samples), seed)
+    _, rest = drawn("trusted", trusted, np.arange(samples), seed, groups)
     wanted = amount(public)
-    return rest if wanted is None else drawn("public", wanted, rest, seed)[1]
+    return rest if wanted is None else drawn("public", wanted, rest, seed, groups)[1]
 
 
 def take_public(
@@ -152,7 +176,8 @@ def take_public(
         refuse_other_kind(dataset, other_encoded)
         facts["public"] = {"samples": len(other.train), "source": other.source, "fingerprint": other.fingerprint()}
         return other_encoded.train.features, other.known_contents(), rows
-    chosen, rest = drawn("public", wanted, rows, experiment.seed)
+    groups = None if dataset.test is None else dataset.test.groups
+    chosen, rest = drawn("public", wanted, rows, experiment.seed, groups)
     if not len(chosen) or dataset.test is None:
         return None, None, rest
     facts["public"] = {"samples": len(chosen), "source": "test part"}

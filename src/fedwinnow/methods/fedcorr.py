@@ -19,6 +19,7 @@ released code.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -26,7 +27,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedwinnow.errors import UsageError
+from fedwinnow.errors import FedwinnowWarning, UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.server import Server
@@ -38,6 +39,8 @@ from fedwinnow.mathematics.two_gaussians import fit_two_gaussians
 from fedwinnow.options import option
 from fedwinnow.steps.site_labels import confident_labels, current_labels, largest, sample_losses, upper_half_where_wrong
 from fedwinnow.steps.stages import rounds_of_passes, steps_of_turn, watch_replies
+
+NO_USUAL = "no round fine-tunes on clean sites or trains on all corrected labels"
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class PaperFedCorr(Method):
     # --- the stages, as the server plays them ----------------------------------------------------------------------
 
     def start(self, server: Server) -> None:
+        warn_of_stage_1_alone(server, self.lengths(server)[0], by_default=self.passes is None)
         server.state["lid"] = torch.zeros(server.clients, dtype=torch.float64)
         server.state["rate"] = torch.zeros(server.clients, dtype=torch.float64)
         server.state["noisy"] = torch.zeros(server.clients, dtype=torch.bool)
@@ -251,6 +255,20 @@ class PaperFedCorr(Method):
         changed = corrected != client.given
         return Verdict(
             upper_half_where_wrong(verdict.p_wrong, changed), torch.where(changed, corrected, verdict.suggested)
+        )
+
+
+def warn_of_stage_1_alone(server: Server, first: int, *, by_default: bool) -> None:
+    """Warn of a run that ends before its first pass, or that nobody asked to end with stage 1."""
+    no_pass = 0 < first < server.rounds_per_pass
+    if no_pass or (by_default and 0 < server.rounds <= first):
+        missing = "no site corrects a label, because none is asked before a pass is over" if no_pass else NO_USUAL
+        warnings.warn(
+            f"fedcorr: all {server.rounds} rounds of this run are stage 1, so {missing}; one pass over all clients "
+            f"takes {server.rounds_per_pass}. Give --rounds {8 * server.rounds_per_pass} or more, or a larger "
+            "--participation.",
+            FedwinnowWarning,
+            stacklevel=2,
         )
 
 

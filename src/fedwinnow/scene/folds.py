@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwinnow.data.groups import group_numbers
 from fedwinnow.errors import UsageError
 from fedwinnow.randomness import Integers, permutation
-from fedwinnow.scene.holdings import Holdings
+from fedwinnow.scene.holdings import Holdings, at_several_clients
 
 PURPOSE = "folds"
 
@@ -27,7 +28,7 @@ def folds(holdings: Holdings, groups: NDArray[Any] | None, count: int, seed: int
     group = group_numbers(holdings.rows if groups is None else groups[holdings.rows])
     client = holdings.client
     found = np.full(len(group), -1, np.int64)
-    shared = at_several_sites(group, client)
+    shared = at_several_clients(group, client)
     if shared.any():
         found[shared] = whole_groups(group[shared], count, np.zeros(count, np.int64), seed, -1)
     for site in range(holdings.clients):
@@ -43,25 +44,6 @@ def site_folds(groups: NDArray[Any], count: int, seed: int, site: int) -> Intege
     if count < 2:
         raise UsageError(f"{count} folds were asked for; allowed: 2 or more.")
     return whole_groups(group_numbers(groups), count, np.zeros(count, np.int64), seed, site)
-
-
-def group_numbers(groups: NDArray[Any]) -> Integers:
-    """Groups as numbers 0, 1, 2, ..., in the order in which they first appear, so that names do not matter."""
-    _, first, number = np.unique(groups, return_index=True, return_inverse=True)
-    place = np.empty(len(first), np.int64)
-    place[np.argsort(first)] = np.arange(len(first))
-    return place[number.reshape(-1)]
-
-
-def at_several_sites(group: Integers, client: Integers) -> NDArray[np.bool_]:
-    """Per holding: whether its group is at more than one site."""
-    if not len(group):
-        return np.zeros(0, np.bool_)
-    lowest = np.full(int(group.max()) + 1, np.iinfo(np.int64).max)
-    highest = np.full(len(lowest), -1)
-    np.minimum.at(lowest, group, client)
-    np.maximum.at(highest, group, client)
-    return np.asarray((lowest < highest)[group])
 
 
 def whole_groups(group: Integers, count: int, taken: Integers, seed: int, site: int) -> Integers:

@@ -94,3 +94,14 @@ def rank_within(groups: Integers, order_by: Floats) -> Integers:
     ranks = np.empty(len(groups), np.int64)
     ranks[order] = np.arange(len(groups)) - starts[groups[order]]
     return ranks
+
+
+def at_several_clients(group: Integers, client: Integers) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Per holding: whether its group is at more than one client."""
+    if not len(group):
+        return np.zeros(0, np.bool_)
+    lowest = np.full(int(group.max()) + 1, np.iinfo(np.int64).max)
+    highest = np.full(len(lowest), -1)
+    np.minimum.at(lowest, group, client)
+    np.maximum.at(highest, group, client)
+    return np.asarray((lowest < highest)[group])

@@ -26,7 +26,7 @@ from fedwinnow.options import Part
 from fedwinnow.randomness import Floats, Integers
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.noise import Ground, make_noise
-from fedwinnow.scene.partition import Partition, Population
+from fedwinnow.scene.partition import TOGETHER, Partition, Population, deal, warn_of_shared_groups
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ class SceneSite:
     given: Integers
     ids: NDArray[Any]
     class_names: tuple[str, ...]
+    groups: NDArray[Any] | None = None  # which samples belong together, where the data says it
 
     def __len__(self) -> int:
         return len(self.given)
@@ -113,7 +114,11 @@ class Scene:
             raise UsageError(f"{partition} is not a partition.")
         mistakes = make_noise(noise or ("none" if dataset.labels_trusted else "given"))
         labels = dataset.train.labels if dataset.train.true is None else dataset.train.true
-        holdings = rule.split(Population(labels, dataset.classes, clients, seed, dataset.train.sites))
+        groups = dataset.train.groups
+        holdings = deal(rule, Population(labels, dataset.classes, clients, seed, dataset.train.sites), groups)
+        names = site_names(rule, dataset, holdings.clients)
+        if groups is not None and rule.by_data:
+            warn_of_shared_groups(dataset.name, holdings, groups, names)
         ground = Ground(dataset, holdings, labels[holdings.rows], seed)
         noisy = mistakes.apply(ground)
         return cls(
@@ -121,13 +126,14 @@ class Scene:
             seed=seed,
             partition=str(rule),
             noise=str(mistakes),
-            definition=f"Partition: {rule.describe()}. Noise: {mistakes.describe()}.",
+            definition=f"Partition: {rule.describe()}. Noise: {mistakes.describe()}."
+            + (f" {TOGETHER}" if groups is not None and not rule.by_data else ""),
             holdings=holdings,
             given=noisy.given,
             true=ground.true if noisy.truth_known else None,
             nominal=noisy.nominal,
             kinds=noisy.kinds,
-            site_names=site_names(rule, dataset, holdings.clients),
+            site_names=names,
             _dataset=[dataset],
         )
 
@@ -183,6 +189,7 @@ class Scene:
             given=self.given[mine].copy(),
             ids=self.dataset.train.ids[rows],
             class_names=self.data.class_names,
+            groups=None if self.dataset.train.groups is None else self.dataset.train.groups[rows],
         )
 
     @cached_property
@@ -413,6 +420,9 @@ def import_scene(dataset: Dataset, path: Path, *, seed: int, test_share: float) 
         raise DataError(
             f"{path}: client {int(np.argmin(holdings.sizes))} holds nothing; number the clients 0, 1, 2, ..."
         )
+    names = tuple(f"client-{number}" for number in range(holdings.clients))
+    if dataset.train.groups is not None:
+        warn_of_shared_groups(dataset.name, holdings, dataset.train.groups, names)
     truth = arrays.get("true")
     if truth is None and (dataset.labels_trusted or dataset.train.true is not None):
         truth = dataset.train.labels if dataset.train.true is None else dataset.train.true
@@ -427,6 +437,6 @@ def import_scene(dataset: Dataset, path: Path, *, seed: int, test_share: float) 
         true=None if truth is None else truth[holdings.rows],
         nominal=np.full(holdings.clients, np.nan),
         kinds=("imported",) * holdings.clients,
-        site_names=tuple(f"client-{number}" for number in range(holdings.clients)),
+        site_names=names,
         _dataset=[dataset],
     )

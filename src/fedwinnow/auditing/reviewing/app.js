@@ -81,9 +81,8 @@ function seen(sample) {
   return make("dl", { class: "cells" }, ...pairs);
 }
 
-// p_wrong is a score that puts labels in order; a percentage would suggest that so many of them are wrong.
 function score(value) {
-  return value.toFixed(3);
+  return value === null || value === undefined ? "not known" : value.toFixed(3);
 }
 
 function words(item) {
@@ -104,7 +103,7 @@ function wanted(item) {
   const fits = { open: !item.decision, all: true, done: item.decision, disputed: disputed(item),
     skipped: item.decision?.decision === "skip" };
   return (given === "" || item.given === given) && (suggested === "" || item.suggested === suggested) &&
-    fits[status] && item.p >= Number(least);
+    fits[status] && (item.p ?? 0) >= Number(least);
 }
 
 function shown() {
@@ -118,11 +117,13 @@ function find(id) {
 function summary() {
   const done = state.queue.filter((item) => item.decision);
   const count = (decision) => done.filter((item) => item.decision.decision === decision).length;
+  const total = state.looks?.total ?? state.queue.length; // the second half of the looks is drawn later
   at("who").textContent = `reviewer: ${state.reviewer}`;
-  at("progress").textContent = `${done.length} of ${state.queue.length} decided: ` +
-    `${count("accept")} accepted, ${count("keep")} kept, ${count("other")} changed, ${count("skip")} skipped`;
-  at("fill").style.width = `${(100 * done.length) / Math.max(1, state.queue.length)}%`;
-  at("bar").setAttribute("aria-valuemax", state.queue.length);
+  at("progress").textContent = `${done.length} of ${total} decided: ` + (state.blind
+    ? `${count("keep")} right, ${count("other") + count("accept")} wrong, ${count("skip")} cannot be said`
+    : `${count("accept")} accepted, ${count("keep")} kept, ${count("other")} changed, ${count("skip")} skipped`);
+  at("fill").style.width = `${(100 * done.length) / Math.max(1, total)}%`;
+  at("bar").setAttribute("aria-valuemax", total);
   at("bar").setAttribute("aria-valuenow", done.length);
   const agreement = state.agreement;
   at("agreement").hidden = !agreement;
@@ -132,9 +133,43 @@ function summary() {
   }
 }
 
+// What the looks say so far; the numbers change with every answer.
+function looksSoFar() {
+  const box = at("looks");
+  const found = state.looks;
+  box.hidden = !found;
+  if (!found) return;
+  const parts = [make("h2", { text: "What the looks say so far" }), make("p", { id: "said", text: found.said })];
+  if (found.warning) parts.push(make("p", { class: "warning", text: found.warning }));
+  if (found.worth_in_words) parts.push(make("p", { id: "worth", text: found.worth_in_words }));
+  if (found.budget) parts.push(budgetChart(found.budget));
+  box.replaceChildren(...parts);
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function drawn(tag, attributes, text) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function budgetChart(points) {
+  const [labels, wrong] = points[points.length - 1];
+  const chart = drawn("svg", { viewBox: "0 0 320 120", class: "budget", role: "img",
+    "aria-label": `Wrong labels found, from 0 to ${wrong} expected, over looks from the top, 0 to ${labels}` });
+  const path = points.map(([n, found]) => `${(300 * n / Math.max(1, labels) + 10).toFixed(1)},${(95 - 80 * found / Math.max(1e-9, wrong)).toFixed(1)}`);
+  chart.append(drawn("path", { class: "axis", d: "M10 15V95H310" }), drawn("polyline", { points: path.join(" ") }),
+    drawn("text", { x: 10, y: 10 }, `${Math.round(wrong)} wrong labels expected`),
+    drawn("text", { x: 310, y: 112, "text-anchor": "end" }, `looks from the top: ${labels}`));
+  return chart;
+}
+
 async function draw() {
   setReady(false);
   summary();
+  looksSoFar();
   at("mode").firstChild.textContent = grid ? "One at a time " : "Grid ";
   const items = shown();
   if (!items.length) return drawEmpty();
@@ -146,8 +181,10 @@ function drawEmpty() {
   current = null;
   drawing += 1;
   const all = state.queue.length > 0 && state.queue.every((item) => item.decision);
-  const title = !state.queue.length ? "No label of this site is worth a look." : all ? "Everything is decided." : "Nothing fits these filters.";
-  const next = all ? "Next: fedwinnow apply, with this site's folder. You can still undo." : "";
+  const none = "No label is called here. To go through the labels in order: fedwinnow review with --first 50. To find out how many are wrong: with --anchor 30.";
+  const title = !state.queue.length ? none : all ? "Everything is decided." : "Nothing fits these filters.";
+  const command = state.blind ? "fedwinnow audit --update" : "fedwinnow apply";
+  const next = all ? `Next: ${command}, with the same folder. You can still undo.` : "";
   at("main").replaceChildren(make("div", { class: "card empty" }, make("h2", { text: title }), make("p", { class: "meta", text: next }),
     make("div", { class: "actions" }, make("button", { type: "button", onclick: undo }, "Undo ", make("kbd", { text: "U" })))));
   setReady(true);
@@ -165,17 +202,27 @@ async function drawOne(items) {
   const sample = await ask(`/sample?id=${encodeURIComponent(item.id)}`);
   if (number !== drawing) return;
   const said = item.others.map((other) => `${other.reviewer}: ${other.decision === "skip" ? "skipped" : other.label}`).join(", ");
+  const opinion = state.blind ? [] : [
+    make("div", {}, make("span", { text: "suggested" }), make("strong", { class: "new", text: item.suggested })),
+    make("div", {}, make("span", { text: "p_wrong" }), make("strong", { text: score(item.p), title: state.meaning }))];
+  const answers = state.blind
+    ? [action("K", "Right as given", item, "keep"), action("O", "Wrong, it is …", item, "other"), action("S", "Cannot say", item, "skip")]
+    : [action("A", "Accept", item, "accept", "main"), action("K", "Keep", item, "keep"),
+      action("O", "Other", item, "other"), action("S", "Skip", item, "skip")];
   const card = make("section", { class: "card seen", "aria-label": "The sample" }, seen(sample),
     make("div", { class: "labels" },
-      make("div", {}, make("span", { text: "given" }), make("strong", { text: item.given })),
-      make("div", {}, make("span", { text: "suggested" }), make("strong", { class: "new", text: item.suggested })),
-      make("div", {}, make("span", { text: "p_wrong" }), make("strong", { text: score(item.p), title: state.meaning }))),
+      make("div", {}, make("span", { text: "given" }), make("strong", { text: item.given })), ...opinion),
     make("p", { class: "meta", text: `${items.indexOf(item) + 1} of ${items.length} shown · id ${item.id}` }),
     make("p", { class: "meta", role: "status", text: [words(item), said].filter(Boolean).join(" · ") }),
-    make("div", { class: "actions" }, action("A", "Accept", item, "accept", "main"), action("K", "Keep", item, "keep"),
-      action("O", "Other", item, "other"), action("S", "Skip", item, "skip"),
+    make("div", { class: "actions" }, ...answers,
       make("button", { type: "button", onclick: undo }, "Undo ", make("kbd", { text: "U" })),
       make("button", { type: "button", onclick: () => step(1) }, "Next ", make("kbd", { text: "→" }))));
+  if (state.blind) {
+    at("main").replaceChildren(make("div", { class: "one blind" }, card));
+    setReady(true);
+    at("main").focus({ preventScroll: true });
+    return;
+  }
   const side = make("aside", { class: "card compare", "aria-label": "For comparison" });
   for (const [name, others] of [[item.given, sample.given], [item.suggested, sample.suggested]]) {
     side.append(make("h2", { text: `Similar samples labelled ${name}` }));
@@ -223,7 +270,7 @@ function decide(decision, label) {
 }
 
 function act(decision) {
-  if (!current || !ready) return;
+  if (!current || !ready || (state.blind && decision === "accept")) return;
   if (decision === "other") openLabels();
   else decide(decision);
 }
@@ -296,6 +343,7 @@ at("labels").addEventListener("keydown", (event) => {
 // --- keys ----------------------------------------------------------------------------------------------------------
 
 function toggleGrid() {
+  if (state.blind) return; // one at a time: others beside it would be a hint
   grid = !grid;
   attempt(draw);
 }
@@ -321,6 +369,8 @@ filters.forEach((filter) => filter.addEventListener("input", () => { current = n
 
 attempt(async () => {
   state = await ask("/state");
+  document.body.classList.toggle("blind", state.blind);
+  if (state.blind) filters[2].value = "open";
   for (const [select, of] of [[filters[0], "given"], [filters[1], "suggested"]]) {
     const names = [...new Set(state.queue.map((item) => item[of]))].sort();
     select.replaceChildren(make("option", { value: "", text: "all" }), ...names.map((name) => make("option", { value: name, text: name })));

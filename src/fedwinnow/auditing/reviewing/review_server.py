@@ -126,7 +126,7 @@ class Handler(BaseHTTPRequestHandler):
         """Answer a request that changes nothing."""
         queue = self.server.queue
         if path == "/":
-            page = render(HERE / "page.html", {"token": self.server.token, "site": queue.site["site"]})
+            page = render(HERE / "page.html", {"token": self.server.token, "site": queue.title})
             self.reply(HTTPStatus.OK, "text/html; charset=utf-8", page.encode())
         elif path in STATIC:
             name, kind = STATIC[path]

@@ -17,7 +17,7 @@ from fedwinnow.data.source_files import existing_folder, hash_of_files
 from fedwinnow.errors import DataError
 from fedwinnow.options import option
 
-KEYS = ("x", "y", "x_test", "y_test", "id", "site", "true", "class_names")
+KEYS = ("x", "y", "x_test", "y_test", "id", "site", "group", "true", "class_names")
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class FeatureFolder(Source):
             y_test=arrays.get("y_test"),
             ids=arrays.get("id"),
             sites=arrays.get("site"),
+            groups=arrays.get("group"),
             true=arrays.get("true"),
             class_names=arrays.get("class_names"),
             name=str(folder),

@@ -33,6 +33,9 @@ class HuggingFace(Source):
     label: str | None = option(None, "The column with the labels; without it the only column of classes.")
     image: str | None = option(None, "The column with the images; without it the first such column.")
     text: str | None = option(None, "The column with the texts; without it the first such column.")
+    group: str | None = option(
+        None, "The column that says which samples belong together (a patient): they stay in one part, site and fold."
+    )
     size: int | None = option(
         None, "Height and width of the images; without it that of the first.", at_least=1, at_most=10000
     )
@@ -60,8 +63,11 @@ class HuggingFace(Source):
         """The data set from splits that have `features` and return a column by its name."""
         if self.split not in splits:
             raise DataError(f"{self.dataset}: {unknown('split', self.split, splits)}")
-        roles = find_roles(self.dataset, splits[self.split].features, self.label, self.image, self.text)
         training = splits[self.split]
+        features = dict(training.features)
+        if self.group is not None and features.pop(self.group, None) is None:
+            raise DataError(f"{self.dataset}: {unknown('column', self.group, features)}")
+        roles = find_roles(self.dataset, features, self.label, self.image, self.text)
         frame = frame_of(self.dataset, training[roles.image], self.size) if roles.image is not None else None
         test = splits.get(self.test_split) if self.test_split and self.test_split != self.split else None
         dataset = from_arrays(
@@ -69,6 +75,7 @@ class HuggingFace(Source):
             list(training[roles.label]),
             x_test=None if test is None else self.features(test, roles, frame),
             y_test=None if test is None else list(test[roles.label]),
+            groups=None if self.group is None else list(training[self.group]),
             class_names=roles.class_names,
             name=self.dataset,
             kind="tokens" if roles.text is not None else "auto",

@@ -19,12 +19,12 @@ from fedwinnow.data.source_files import hash_of_files, read_npz
 from fedwinnow.errors import DataError
 from fedwinnow.options import option
 
-KEYS = ("x", "y", "x_test", "y_test", "id", "site", "true", "class_names")
+KEYS = ("x", "y", "x_test", "y_test", "id", "site", "group", "true", "class_names")
 
 
 @dataclass(frozen=True)
 class Npz(Source):
-    """An .npz file with the arrays x and y, and optionally x_test, y_test, id, site, true and class_names.
+    """An .npz file with the arrays x and y, and optionally x_test, y_test, id, site, group, true, class_names.
 
     uint8 arrays of three or four axes are images, arrays of two axes are rows of numbers, used as they are.
     """
@@ -43,14 +43,21 @@ class Npz(Source):
         None, "The array with the site of every sample; without it the array `site`, where the file has one."
     )
 
+    group: str | None = option(
+        None,
+        "The array that says which samples belong together (a patient); without it the array `group`, if there is one.",
+    )
+
     def load(self) -> Dataset:
         """Read the arrays and check every one."""
-        arrays = read_npz(self.path, KEYS if self.site is None else (*KEYS, self.site))
-        if self.site is not None and self.site not in arrays:
-            raise DataError(
-                f"{self.path} has no array '{self.site}', which site={self.site} names; give the name of an array with "
-                f"the site of every sample, or leave it out if it is called site."
-            )
+        named = {role: name for role, name in (("site", self.site), ("group", self.group)) if name is not None}
+        arrays = read_npz(self.path, (*KEYS, *named.values()))
+        for role, name in named.items():
+            if name not in arrays:
+                raise DataError(
+                    f"{self.path} has no array '{name}', which {role}={name} names; give the name of an array with "
+                    f"the {role} of every sample, or leave it out if it is called {role}."
+                )
         for key in ("x", "y"):
             if key not in arrays:
                 raise DataError(
@@ -63,6 +70,7 @@ class Npz(Source):
             y_test=arrays.get("y_test"),
             ids=arrays.get("id"),
             sites=arrays.get(self.site or "site"),
+            groups=arrays.get(self.group or "group"),
             true=arrays.get("true"),
             class_names=arrays.get("class_names"),
             name=str(self.path),

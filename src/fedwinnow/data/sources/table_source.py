@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedwinnow.data.content_hash import Contents, contents_of_files
-from fedwinnow.data.dataset import Dataset, Features, Resident, Samples, Texts
+from fedwinnow.data.dataset import Dataset, Features, FieldRows, Resident, Samples, Texts
+from fedwinnow.data.groups import warn_of_groups_in_both_parts
 from fedwinnow.data.images import BrokenImage, ImageFrame, channel_statistics, common_frame, load_images
 from fedwinnow.data.input_form import InputForm
 from fedwinnow.data.labels import warn_of_alike_classes
@@ -26,7 +28,7 @@ from fedwinnow.options import option
 
 # What a run has decided for the samples that its model is asked about.
 SET_BY_RUN = ("schema", "size", "length", "vocabulary", "max_categories", "test_path", "ignore")
-ROLES = ("label", "id", "site", "true", "image", "text")
+ROLES = ("label", "id", "site", "group", "true", "image", "text")
 ONLY_WITH = {"size": "image", "lazy": "image", "length": "text", "vocabulary": "text"}  # option -> the role it is for
 
 
@@ -38,12 +40,18 @@ class TableSource(Source):
     label: str = option(..., "The column with the labels.")
     id: str | None = option(None, "The column with an id per row; without it the row's number is its id.")
     site: str | None = option(None, "The column with the site that holds the row.")
+    group: str | None = option(
+        None, "The column that says which rows belong together (a patient): they stay in one part, site and fold."
+    )
     true: str | None = option(None, "The column with labels that are known to be true, used to score, never to train.")
     image: str | None = option(None, "The column with paths of images, relative to the file; other columns are unused.")
     text: str | None = option(None, "The column with a text, which is cut into words; other columns are unused.")
     test_path: Path | None = option(None, "A second file with the test rows.")
     ignore: str | None = option(None, "Columns to leave out, separated by |.")
     max_categories: int = option(100, "How many different texts a column may have before it is refused.", at_least=2)
+    classes: Literal["checked", "any"] = option(
+        "checked", "Refuse labels that look like measurements, ids or several labels in one cell, or take any."
+    )
     schema: Path | None = option(None, "A JSON file with a schema that another site fitted, instead of fitting one.")
     size: int | None = option(
         None, "Height and width of the images; without it the most common size.", at_least=1, at_most=10000
@@ -112,6 +120,7 @@ class TableSource(Source):
             contents=self.contents_of(tables),
         )
         warn_of_alike_classes(dataset)
+        warn_of_groups_in_both_parts(dataset)
         return dataset
 
     def load_new(self, form: InputForm) -> NewSamples:
@@ -172,7 +181,7 @@ class TableSource(Source):
         """The given schema, or one fitted on the training rows."""
         features = self.feature_names(table)
         if self.schema is None:
-            return fit(table, features, self.label, self.max_categories)
+            return fit(table, features, self.label, self.max_categories, any_labels=self.classes == "any")
         schema = read_schema(self.schema)
         if bool(schema.columns) != bool(features):
             raise DataError(
@@ -192,11 +201,11 @@ class TableSource(Source):
                 table.column(name)  # raises an error that lists the columns
         if self.image is not None or self.text is not None:
             return []
-        other = {self.label, self.id, self.site, self.true, *ignored}
+        other = {self.label, self.id, self.site, self.group, self.true, *ignored}
         found = [name for name in table.names if name not in other]
         if not found:
             raise DataError(
-                f"{self.path}: no column is left to learn from besides label, id, site, true and ignored ones. "
+                f"{self.path}: no column is left to learn from besides label, id, site, group, true and ignored ones. "
                 f"Its columns: {', '.join(table.names)}."
             )
         return found
@@ -208,7 +217,15 @@ class TableSource(Source):
         ids = np.arange(1, len(table) + 1) if self.id is None else table.id_column(self.id)
         sites = None if site is None else table.name_column(site, "site")
         texts = None if self.text is None else Texts(table.column(self.text))
-        return Samples(self.features(table, schema, frame), labels, ids, true=true, sites=sites, texts=texts)
+        groups = self.groups_of(table, needed=table.path == self.path)
+        features = self.features(table, schema, frame)
+        return Samples(features, labels, ids, true=true, sites=sites, texts=texts, groups=groups)
+
+    def groups_of(self, table: TextTable, needed: bool) -> NDArray[np.str_] | None:
+        """The group of each row; a second file with test rows may do without the column."""
+        if self.group is None or (not needed and self.group not in table.names):
+            return None
+        return table.name_column(self.group, "group")
 
     def features(self, table: TextTable, schema: TableSchema, frame: ImageFrame | None) -> Features:
         """Images, token ids or rows of numbers."""
@@ -219,7 +236,7 @@ class TableSource(Source):
             )
         if self.text is not None:
             return Resident(token_ids(table.column(self.text), self.length, self.vocabulary))
-        return Resident(encode_rows(table, schema))
+        return FieldRows(encode_rows(table, schema), schema.columns)
 
     def frame_of(self, tables: list[TextTable]) -> ImageFrame | None:
         """The shape of all images, or None where there are none."""

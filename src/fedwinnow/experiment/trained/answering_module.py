@@ -17,6 +17,7 @@ from fedwinnow.data.column import Column
 from fedwinnow.data.input_form import InputForm
 from fedwinnow.data.new_samples import is_texts as are_texts
 from fedwinnow.data.new_samples import of_texts, raw_columns, text_table
+from fedwinnow.encoders.head_input import LENGTH, Scaling
 from fedwinnow.errors import DataError
 from fedwinnow.federation.method import Method
 
@@ -118,6 +119,34 @@ class FromTokens(nn.Module):
         return x.long()
 
 
+class ScaledRows(nn.Module):
+    """The scaling of an encoder's rows, which are rounded to half precision first, as in the training."""
+
+    mean: Tensor
+    factor: Tensor
+
+    def __init__(self, scaling: Scaling) -> None:
+        super().__init__()
+        self.scale = scaling.scale
+        self.register_buffer("mean", torch.from_numpy(scaling.mean.copy()))
+        self.register_buffer("factor", torch.from_numpy(scaling.factor.copy()))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        rows = rows.half().float()
+        if self.scale in ("std_l2", "std", "idf_l2"):
+            rows = (rows - self.mean) * self.factor
+        if self.scale in ("std_l2", "l2", "idf_l2"):
+            length = (rows * rows).sum(1, keepdim=True).sqrt()
+            rows = rows * torch.where(length > 0, LENGTH / torch.where(length > 0, length, 1.0), 0.0)
+        return rows
+
+
+def encoding_front(form: InputForm, network: nn.Module, scaling: Scaling) -> nn.Module:
+    """The module in front of a head: what a user has, through the encoder, scaled."""
+    steps = [network] if form.kind == "images" else [preprocessing(form), network]
+    return nn.Sequential(*steps, ScaledRows(scaling))
+
+
 def refuse_other_shape(x: Tensor, allowed: tuple[int, ...]) -> None:
     """Refuse a batch whose samples have another shape."""
     if tuple(x.shape[1:]) != tuple(allowed):
@@ -133,10 +162,12 @@ class AnsweringModule(nn.Module):
     of texts, an array.
     """
 
-    def __init__(self, form: InputForm, models: Sequence[nn.Module], method: Method) -> None:
+    def __init__(
+        self, form: InputForm, models: Sequence[nn.Module], method: Method, front: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.form, self.method = form, method
-        self.preprocess = preprocessing(form)
+        self.preprocess = preprocessing(form) if front is None else front
         self.models = nn.ModuleList(models)
         self.eval()
         self.requires_grad_(False)

@@ -61,7 +61,8 @@ def own_test_part(run: RunFolder) -> NewSamples | None:
         )
         return None
     settings = run.settings()
-    rows = measuring_rows(settings.get("trusted", 0.0), settings.get("public"), len(dataset.test), settings["seed"])
+    trusted, public = settings.get("trusted", 0.0), settings.get("public")
+    rows = measuring_rows(trusted, public, len(dataset.test), settings["seed"], dataset.test.groups)
     part = dataset.test.subset(rows)
     true = part.labels if part.true is None and dataset.labels_trusted else part.true
     return NewSamples(dataset.name, part.features, part.ids, part.labels, true, part.sites)

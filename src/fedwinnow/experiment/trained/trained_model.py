@@ -16,13 +16,14 @@ from fedwinnow import catalogue
 from fedwinnow.data.dataset import Features, InputStep
 from fedwinnow.data.input_form import FILE, InputForm
 from fedwinnow.device import choose_device
+from fedwinnow.encoders.make_encoder import DataEncoder
 from fedwinnow.errors import DataError, FedwinnowWarning, StaleError, UsageError, unknown
 from fedwinnow.experiment.encoding import Encoding, saved_encoding
 from fedwinnow.experiment.identity import changes, code_in, stored_identity
 from fedwinnow.experiment.prepare import setup_of
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.experiment.trained.answering_module import AnsweringModule
+from fedwinnow.experiment.trained.answering_module import AnsweringModule, encoding_front
 from fedwinnow.federation.client import pieces, score, scoring_batch
 from fedwinnow.federation.host import OWN, Setup, frozen_in, new_model
 from fedwinnow.federation.memory import Memory
@@ -74,21 +75,34 @@ class TrainedModel:
         found: Floats = (self.logits(features).double() / temperature).softmax(1).numpy()
         return found
 
-    def refuse_encoder(self) -> None:
-        """Refuse a model whose samples go through an encoder first, where one module must do everything."""
-        if self.encoding is not None:
-            raise UsageError(
-                f"{self.folder}: this run has the encoder {self.encoding.data_encoder.encoder}, which is not part of a "
-                f"torch module and is not exported; allowed: fedwinnow predict, or predict in Python, with samples as "
-                f"they are stored (images of bytes)."
-            )
+    @property
+    def has_whole_module(self) -> bool:
+        """Whether one torch module can do everything, the encoder's part too."""
+        return self.encoding is None or self.encoding.data_encoder.opened.network is not None
+
+    def on_rows(self) -> TrainedModel:
+        """The same model without its encoder: its samples are the encoder's rows, before they are scaled."""
+        assert self.encoding is not None
+        shape = self.encoding.data_encoder.head_shape
+        form = InputForm(kind="rows", sample_shape=shape.sample_shape, class_names=self.form.class_names)
+        rows = DataEncoder.for_kind("rows", "rows", shape, (), ())
+        encoding = dataclasses.replace(self.encoding, data_encoder=rows)
+        return dataclasses.replace(self, form=form, encoding=encoding)
 
     @cached_property
     def module(self) -> AnsweringModule:
         """The same as one torch module that takes what a user has."""
-        self.refuse_encoder()
         modules: list[nn.Module] = [model.module for model in self.models]
-        return AnsweringModule(self.form, modules, self.method)
+        if self.encoding is None:
+            return AnsweringModule(self.form, modules, self.method)
+        if not self.has_whole_module:
+            raise UsageError(
+                f"{self.folder}: this run has the encoder {self.encoding.data_encoder.encoder}, which cannot be part "
+                f"of one torch module; allowed: fedwinnow predict, or predict in Python, with samples as they are "
+                f"stored (images of bytes); or fedwinnow export, which writes the head alone."
+            )
+        front = encoding_front(self.form, self.encoding.data_encoder.opened.network, self.encoding.scaling)
+        return AnsweringModule(self.form, modules, self.method, front.to(self.models[0].device))
 
 
 def load_model(folder: Path, *, site: str | None = None, device: str | None = None, model: Any = None) -> TrainedModel:

@@ -45,8 +45,9 @@ class Shards(Partition):
         shards = self.per_client * population.clients
         if shards > len(population):
             raise DataError(
-                f"{self}: {population.clients} clients with {self.per_client} shards each need {shards} samples, but "
-                f"there are {len(population)}; allowed: per_client of at most {len(population) // population.clients}."
+                f"{self}: {population.clients} clients with {self.per_client} shards each need {shards} "
+                f"{population.what}, but there are {len(population)}; allowed: per_client of at most "
+                f"{len(population) // population.clients}."
             )
         # Random order within a class, so that a shard is a random part of it.
         order = np.concatenate(shuffled_classes(population, "partition order"))

@@ -176,6 +176,7 @@ class ColumnPartition(Partition):
     """The data says who holds what: one client for each name in its site column."""
 
     name: ClassVar[str] = "column"
+    by_data: ClassVar[bool] = True
 
     def split(self, population: Population) -> Holdings:
         if population.sites is None:

@@ -30,7 +30,7 @@ from fedwinnow.experiment.trained.exporting.config_file import (
     model_name,
 )
 from fedwinnow.experiment.trained.exporting.input_description import FILE as DESCRIPTION
-from fedwinnow.experiment.trained.exporting.input_description import described_input
+from fedwinnow.experiment.trained.exporting.input_description import described_input, encoder_facts
 from fedwinnow.experiment.trained.exporting.model_card import card
 from fedwinnow.experiment.trained.exporting.probe import Probe, make_probe
 from fedwinnow.experiment.trained.trained_model import TrainedModel, load_model
@@ -63,23 +63,27 @@ def export_model(run: Path, out: Path, format: Format, *, site: str | None = Non
     folder = RunFolder.existing(run)
     refuse_other_things(out)
     trained = load_model(run, site=site, device="cpu", model=model)
-    trained.refuse_encoder()
     if format == "safetensors":
+        refuse_encoder(trained)
         refuse_unknown_join(trained)
+    encoder = encoder_facts(trained)
+    trained = trained if trained.has_whole_module else trained.on_rows()
     probe = make_probe(trained)
     with whole_folder(out) as place:
-        checked = write_model(trained, format, place, probe)
-        facts = collect(folder, trained, format, checked)
+        checked = write_model(trained, format, place, probe, encoder)
+        facts = collect(folder, trained, format, checked) | {"encoder": encoder}
         (place / CARD).write_text(card(facts, trained.form), encoding="utf-8", newline="\n")
         refuse_folders(sorted(place.iterdir()), private_folders(folder))
         size = (place / FILES[format]).stat().st_size
     return Exported(out, out / FILES[format], size, checked["largest_difference"], probe.bound)
 
 
-def write_model(trained: TrainedModel, format: Format, place: Path, probe: Probe) -> dict[str, Any]:
+def write_model(
+    trained: TrainedModel, format: Format, place: Path, probe: Probe, encoder: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The model file, preprocessing.json and config.json; the file is asked, and refused if it answers otherwise."""
     path = place / FILES[format]
-    description = json.dumps(described_input(trained.form), indent=1, allow_nan=False) + "\n"
+    description = json.dumps(described_input(trained.form, encoder), indent=1, allow_nan=False) + "\n"
     (place / DESCRIPTION).write_text(description, encoding="utf-8", newline="\n")
     if format == "safetensors":
         safetensors_file.write(trained, path)
@@ -92,9 +96,10 @@ def write_model(trained: TrainedModel, format: Format, place: Path, probe: Probe
         "largest_difference": None,
         "allowed_difference": probe.bound,
     }
-    write_config(trained, format, place, facts)
+    more = {} if encoder is None else {"encoder": encoder}
+    write_config(trained, format, place, facts | more)
     facts["largest_difference"] = asked_difference(format, place, probe, trained.spec)
-    write_config(trained, format, place, facts)
+    write_config(trained, format, place, facts | more)
     return facts
 
 
@@ -179,6 +184,16 @@ def clear_left_overs(out: Path) -> None:
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
+def refuse_encoder(trained: TrainedModel) -> None:
+    """Refuse weights alone where samples go through an encoder and a scaling first, which they cannot carry."""
+    if trained.encoding is not None:
+        raise UsageError(
+            f"{trained.folder}: this run has the encoder {trained.encoding.data_encoder.encoder}, and a file of "
+            "weights cannot carry the scaling of its features; allowed: --format torch or --format onnx, or fedwinnow "
+            "predict with the run itself."
+        )
+
+
 def refuse_unknown_join(trained: TrainedModel) -> None:
     """Refuse weights alone where only the user's method knows how its models answer together."""
     rule, own = joining_rule(trained), method_name(trained.method) is None
@@ -193,7 +208,7 @@ def private_folders(run: RunFolder) -> set[Path]:
     """Folders of this machine that must not be named in an export."""
     found = {run.path.resolve(), Path.cwd(), ROOT.parent, Path.home()}
     config = run.settings()
-    for word in (config.get(name) for name in ("data", "scene", "start", "model", "public")):
+    for word in (config.get(name) for name in ("data", "scene", "start", "model", "public", "encoder")):
         with contextlib.suppress(UsageError):
             name, values = parse_spec(str(word or "none"))
             for text in (name, *values.values()):

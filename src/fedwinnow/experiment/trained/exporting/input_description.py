@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from fedwinnow.data.column import Column
 from fedwinnow.data.input_form import InputForm
 from fedwinnow.data.tokens import PADDING, WORD
+from fedwinnow.encoders.encoder import Encoder, ImageEncoder
+from fedwinnow.experiment.trained.exporting.bare_names import bare
+from fedwinnow.experiment.trained.trained_model import TrainedModel
 
 FILE = "preprocessing.json"
 TASKS = {"images": "image-classification", "rows": "tabular-classification", "tokens": "text-classification"}
 
 
-def described_input(form: InputForm) -> dict[str, Any]:
+def without_views(encoder: Encoder) -> Encoder:
+    """The same encoder; how many views training had says nothing about new samples."""
+    return dataclasses.replace(encoder, views=0) if isinstance(encoder, ImageEncoder) else encoder
+
+
+def encoder_facts(trained: TrainedModel) -> dict[str, Any] | None:
+    """The frozen encoder of a run: its name, the hash of its weights, and whether it is inside the file."""
+    if trained.encoding is None:
+        return None
+    data_encoder = trained.encoding.data_encoder
+    return {
+        "name": bare(str(without_views(data_encoder.encoder))),
+        "hash": data_encoder.opened.hash,
+        "width": data_encoder.opened.width,
+        "reads": data_encoder.kind,
+        "scale": trained.encoding.scaling.scale,
+        "inside": trained.has_whole_module,
+        "licence": str(getattr(data_encoder.encoder, "licence", "") or ""),
+    }
+
+
+def described_input(form: InputForm, encoder: dict[str, Any] | None = None) -> dict[str, Any]:
     """The input, how a sample becomes it, and the output."""
     output = {
         "name": "logits",
@@ -21,11 +46,24 @@ def described_input(form: InputForm) -> dict[str, Any]:
         "meaning": "one score per class; softmax over a row gives the probabilities",
         "classes": list(form.class_names),
     }
-    return {"version": 1, "input": tensor_of(form), **steps_of(form), "output": output}
+    steps = steps_of(form)
+    if encoder is not None:
+        steps["encoder"] = encoder
+        if form.kind == "images":
+            for key in ("mean", "std"):
+                del steps["image"][key]
+            steps["image"]["formula"] = "the encoder inside the model scales and normalises the pixels itself"
+    return {"version": 1, "input": tensor_of(form, encoder), **steps, "output": output}
 
 
-def tensor_of(form: InputForm) -> dict[str, Any]:
+def tensor_of(form: InputForm, encoder: dict[str, Any] | None = None) -> dict[str, Any]:
     """The one tensor that a model of this form takes."""
+    if encoder is not None and not encoder["inside"]:
+        meaning = (
+            f"the {encoder['width']} numbers that the encoder {encoder['name']} (hash {encoder['hash'][:12]}) gives "
+            f"for a sample, not scaled; never the {encoder['reads']} themselves"
+        )
+        return {"name": "x", "type": "float32", "shape": ["n", *form.sample_shape], "meaning": meaning}
     if form.columns:
         meaning = (
             "the columns in their order: a number as it is, a category as its position, -1 for a category that is not "

@@ -21,7 +21,8 @@ SHOWN = 30  # classes, columns or categories of a column
 
 def card(facts: dict[str, Any], form: InputForm) -> str:
     """The whole card."""
-    tensor = tensor_of(form)
+    facts = {"encoder": None} | facts
+    tensor = tensor_of(form, facts["encoder"])
     shape = f"({', '.join(map(str, tensor['shape']))}{',' if len(tensor['shape']) == 1 else ''})"
     shown = {"form": form, "tensor": tensor | {"shape": shape}, "limit": SHOWN}
     return front_matter(facts, form) + "\n" + template().render(facts | shown)

@@ -1,0 +1,95 @@
+"""Which fields of a table speak against a label: how the score changes if a field were typical of the given class."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from fedwinnow.data.column import Column
+from fedwinnow.data.dataset import FieldRows
+from fedwinnow.federation.client import Client
+from fedwinnow.federation.client import score as logits_of
+from fedwinnow.mathematics.payload import Payload
+
+EXPLAINED = 500  # samples of a site whose fields are looked at, the most suspicious first
+
+
+def field_evidence(client: Client, score: Tensor, worst: Tensor, prior: Tensor | None = None) -> Payload:
+    """`against`: how much each field (column) adds to the log-odds against the label of the worst samples (rows).
+
+    `typical` is what is typical of each class at this site, in the numbers that the model sees. Nothing is returned
+    for samples that are no rows of a table. The client has the judging model; `prior` is added to its logits.
+    """
+    features = client.features
+    if not isinstance(features, FieldRows) or not len(client):
+        return {}
+    rows, given = torch.from_numpy(features.array.copy()), client.given.cpu()
+    typical = typical_rows(rows, given, score, features.columns, client.classes)
+    chosen = worst[:EXPLAINED]
+    mine = rows[chosen]
+    before = log_odds_against(client, mine, given[chosen], prior)
+    against = torch.zeros(len(chosen), len(features.columns))
+    for place, field in enumerate(blocks(features.columns)):
+        changed = mine.clone()
+        changed[:, field] = typical[given[chosen], field]
+        against[:, place] = before - log_odds_against(client, changed, given[chosen], prior)
+    return {"typical": typical, "against": against}
+
+
+def log_odds_against(client: Client, rows: Tensor, given: Tensor, prior: Tensor | None) -> Tensor:
+    """The log-odds that the model gives against the labels of these rows."""
+    logits = logits_of(client.model, iter([rows]), client.plain, client.classes).cpu().double()
+    if prior is not None:
+        logits = logits + prior
+    own = logits.gather(1, given[:, None])[:, 0]
+    others = logits.scatter(1, given[:, None], -math.inf).logsumexp(1)
+    return (others - own).float()
+
+
+def typical_rows(rows: Tensor, given: Tensor, score: Tensor, columns: tuple[Column, ...], classes: int) -> Tensor:
+    """Per class the typical value of every field, among the half of its samples whose labels look right."""
+    typical = torch.zeros(classes, rows.shape[1])
+    for label in range(classes):
+        mine = (given == label).nonzero()[:, 0]
+        if not len(mine):
+            continue
+        calm = rows[mine[score[mine].argsort()[: max(1, len(mine) // 2)]]]
+        for column, field in zip(columns, blocks(columns), strict=True):
+            typical[label, field] = typical_value(calm[:, field], column)
+    return typical
+
+
+def typical_value(values: Tensor, column: Column) -> Tensor:
+    """The median of numbers or the commonest category; missing, if that is the commonest."""
+    if column.kind == "categorical":
+        found = torch.zeros(values.shape[1])
+        if values.sum() > 0:
+            found[values.sum(0).argmax()] = 1.0
+        return found
+    known = values[values[:, 1] == 0] if column.missing else values
+    if column.missing and 2 * len(known) < len(values):
+        return torch.tensor([0.0, 1.0])
+    middle = known[:, 0].median() if len(known) else torch.tensor(0.0)
+    return torch.cat([middle[None], torch.zeros(values.shape[1] - 1)])
+
+
+def blocks(columns: tuple[Column, ...]) -> list[slice]:
+    """Where the numbers of every field are."""
+    found, start = [], 0
+    for column in columns:
+        found.append(slice(start, start + column.width))
+        start += column.width
+    return found
+
+
+def shown_value(values: Tensor, column: Column) -> str:
+    """The value of a field in the words of the table."""
+    if column.kind == "numeric":
+        missing = column.missing and float(values[1]) > 0
+        return "missing" if missing else f"{float(values[0]) * column.std + column.mean:.6g}"
+    place = int(values.argmax())
+    if not float(values.sum()):
+        return "none of the known values"
+    return column.categories[place] if place < len(column.categories) else "missing"
