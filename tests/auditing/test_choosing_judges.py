@@ -75,4 +75,4 @@ def test_neighbours_of_words_are_refused_with_a_way_out(tmp_path):
     lines = [f"word{number} here,{'ab'[number % 2]},{'xy'[number % 3 % 2]}" for number in range(40)]
     path.write_text("text,label,site\n" + "\n".join(lines) + "\n", encoding="utf-8")
     with pytest.raises(UsageError, match="give --encoder"):
-        fedwinnow.audit(data=f"csv:path={path},label=label,text=text", site="site", judge="knn", rounds=1)
+        fedwinnow.audit(data=f"csv:path={path},label=label,text=text", site="site", judge="knn", encoder="none")
