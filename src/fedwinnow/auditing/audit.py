@@ -176,12 +176,22 @@ def facts_of(settings: AuditSettings, judged: Judged) -> dict[str, Any]:
         "data": {"name": stage.scene.data.name, "kind": stage.scene.data.kind, "source": stage.scene.data.source},
         "method": str(stage.method),
         "judge": str(find_judge(settings.judge)),
+        **judge_facts(judged),
         "rounds": stage.experiment.rounds,
         "seed": stage.experiment.seed,
         "sites": int((stage.scene.holdings.sizes > 0).sum()),
         "threshold": settings.threshold,
         "p_wrong": P_WRONG,
         "assumptions": list(ASSUMPTIONS),
+    }
+
+
+def judge_facts(judged: Judged) -> dict[str, Any]:
+    """Which opinions a judge that chooses has chosen, and by which losses; nothing for other judges."""
+    if not judged.losses:
+        return {}
+    return {
+        "judge_choice": {"chosen": min(judged.losses, key=lambda name: judged.losses[name]), "losses": judged.losses}
     }
 
 

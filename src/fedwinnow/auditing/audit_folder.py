@@ -16,6 +16,7 @@ from fedwinnow import catalogue
 from fedwinnow.auditing.claims import Claims
 from fedwinnow.auditing.field_evidence import in_words
 from fedwinnow.auditing.judging_models import Judged
+from fedwinnow.auditing.oddities import Oddities, oddities_of
 from fedwinnow.auditing.spreadsheet_files import read_table, table_text
 from fedwinnow.auditing.statements import Statement, statement_of
 from fedwinnow.data.dataset import Dataset
@@ -135,6 +136,7 @@ class SiteVerdict:
     decision: NDArray[np.str_]
     compared: dict[int, list[list[int]]]  # place -> places of the given class, places of the suggested class
     statement: Statement
+    odd: Oddities | None = None  # near-duplicates and outliers; None: not looked for
     groups: NDArray[Any] | None = None  # which samples belong together, where the data says it
     other: Integers | None = None  # the likeliest class besides the given one, also where it is not suggested
     look: NDArray[np.bool_] | None = None  # which labels a budget allows to look at
@@ -210,6 +212,7 @@ def site_verdict(
         decision=decision[order],
         compared=compared,
         statement=statement_of(claims, number, scene.data.class_names, given, p_wrong, flagged, enough),
+        odd=oddities_of(judged.stage, site).ordered(order),
         groups=None if (groups := scene.dataset.train.groups) is None else groups[rows][order],
         other=other[order],
         against={
@@ -249,6 +252,7 @@ def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: di
         "compared": compared,
         "ignored": list(previews.ignored),
         "against": {ids[place]: fields for place, fields in verdict.against.items() if place in verdict.compared},
+        "oddities_known": verdict.odd is not None and verdict.odd.known,
     }
     write_text(folder / "site.json", json.dumps(content_of_site, ensure_ascii=False, allow_nan=False) + "\n")
 
@@ -298,7 +302,15 @@ def audit_csv(verdict: SiteVerdict) -> str:
         further["other"] = [names[label] for label in verdict.other.tolist()]
     if verdict.look is not None:
         further["look"] = ["yes" if look else "" for look in verdict.look.tolist()]
+    if verdict.odd is not None:
+        further |= odd_columns(verdict.ids.tolist(), verdict.odd)
     return table_text((*COLUMNS, *further), zip(*columns, *further.values(), strict=True))
+
+
+def odd_columns(ids: list[Any], odd: Oddities) -> dict[str, list[Any]]:
+    """The id of the sample that is almost the same, and whether a sample is far from all others; empty where not."""
+    duplicates = ["" if place < 0 else ids[place] for place in odd.duplicate.tolist()]
+    return {"near_duplicate": duplicates, "outlier": ["yes" if far else "" for far in odd.outlier.tolist()]}
 
 
 def read_site(folder: Path) -> dict[str, Any]:

@@ -23,6 +23,7 @@ GALLERY = 60  # samples that are shown, the worst first
 CONFUSIONS = 12
 FIRST_FIELDS = 8  # fields of a table that are shown at once
 NEAR = 2  # samples of each class that a row of a table is compared with
+ODD = 20  # near-duplicates and outliers that are listed
 HARDLY = 0.2  # of p_wrong; below it a look finds little
 DECISIONS = (REVIEW, KEEP, TOO_FEW, CANNOT_TELL)
 WELL, PARTLY, KNOWN = 0.8, 0.55, 0.3  # shares of labels that the models recognise, for words
@@ -62,6 +63,7 @@ def collect(folder: Path, site: dict[str, Any], rows: list[Row]) -> dict[str, An
         "grouped": bool(rows) and GROUP in rows[0],
         "flagged": len(flagged),
         "too_few": sum(row["decision"] == TOO_FEW for row in rows),
+        "odd": odd_samples(site, rows),
         "looks": site.get("looks"),
         "looks_worth": worth_in_words(site["looks"]) if "looks" in site else "",
         "budget": budget_chart(site, rows),
@@ -147,6 +149,25 @@ def named(names: list[str], most: int = 5) -> str:
     """Names in a sentence."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def odd_samples(site: dict[str, Any], rows: list[dict[str, str]]) -> dict[str, Any] | None:
+    """Near-duplicates, those with two labels first, and outliers; None where they were not looked for."""
+    if not site.get("oddities_known"):
+        return None
+    label = {row["id"]: row["given"] for row in rows}
+    alike = {tuple(sorted((row["id"], row["near_duplicate"]))) for row in rows if row.get("near_duplicate") in label}
+    pairs = [{"one": one, "two": two, "labels": (label[one], label[two])} for one, two in sorted(alike)]
+    pairs.sort(key=lambda pair: pair["labels"][0] == pair["labels"][1])
+    far = [row for row in rows if row.get("outlier") == "yes"]
+    differing = sum(pair["labels"][0] != pair["labels"][1] for pair in pairs)
+    return {
+        "pairs": pairs[:ODD],
+        "all_pairs": len(pairs),
+        "differing": differing,
+        "far": far[:ODD],
+        "all_far": len(far),
+    }
 
 
 def budget_chart(site: dict[str, Any], rows: list[dict[str, str]]) -> dict[str, Any] | None:

@@ -14,14 +14,19 @@ import torch
 from torch import Tensor
 
 from fedwinnow.data.dataset import FieldRows
-from fedwinnow.federation.client import Client
+from fedwinnow.federation.client import Client, pieces
 from fedwinnow.federation.judge import Judge
 from fedwinnow.federation.method import Method, verdict_of
+from fedwinnow.mathematics.neighbours import VOTES, nearest, votes
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.options import option
 
 FOLLOWED = 2000  # how many samples of a site get samples to compare with, the most suspicious first
 COMPARED = 3  # samples to compare with, of each class
+ROWS_AT_ONCE = 500  # samples that are read at once to find neighbours
+MOST_NEIGHBOURS = 20000  # samples of a site up to which all pairs are compared
+CANDIDATES = ("mean", "knn", "both")  # what `auto` chooses among
+TINY = 1e-12  # stands for a probability of 0 where two opinions are joined
 LEAST = 1e-300  # stands for a probability that was rounded to 0
 Opinion = tuple[
     Tensor, Tensor, Tensor
@@ -84,6 +89,50 @@ class MeanOpinion(Scored):
         if self.of != "local" or "visits" not in kept:
             add(kept, last)  # the last model counts as a round; a site that never took part has only this one
         return verdict(client, (kept["classes"], kept["right"], kept["wrong"]))
+
+
+@dataclass(frozen=True)
+class Margin(MeanOpinion):
+    """As `mean`, but only the likeliest other class counts against a label, not all others together."""
+
+    name: ClassVar[str] = "margin"
+
+    def score(self, method: Method, client: Client, got: Payload) -> Payload:
+        reply = super().score(method, client, got)
+        return reply | {"score": margin(reply["classes"], client.given.cpu(), reply["other"])}
+
+
+@dataclass(frozen=True)
+class NearestNeighbours(Scored):
+    """The nearest samples of the same site vote, the nearer the more; no model is trained, and no label judges itself.
+
+    Nearness is that of the encoder's features, else of pixels or of the columns of a table.
+    """
+
+    name: ClassVar[str] = "knn"
+    trains: ClassVar[bool] = False
+    prior: bool = option(False, "Has no effect: the votes of a site follow its own label frequencies already.")
+    neighbours: int = option(VOTES, "How many samples vote.", at_least=1)
+
+    def score(self, method: Method, client: Client, got: Payload) -> Payload:
+        return verdict(client, by_neighbours(client, self.neighbours))
+
+
+@dataclass(frozen=True)
+class Auto(MeanOpinion):
+    """`mean`, `knn`, or both together: whichever predicts the given labels best that it has not seen.
+
+    All sites take the same one; each adds its log losses, and the smallest sum wins. The truth has no say.
+    """
+
+    name: ClassVar[str] = "auto"
+
+    def score(self, method: Method, client: Client, got: Payload) -> Payload:
+        reply = super().score(method, client, got)
+        believed = candidates(client, reply["classes"])
+        scores = torch.stack([against(classes, client.given.cpu()) for classes in believed])
+        scores[0] = reply["score"]  # kept in more digits than the probabilities are
+        return reply | {"candidates": believed.exp().float(), "scores": scores}
 
 
 @dataclass(frozen=True)
@@ -172,6 +221,41 @@ def verdict(client: Client, found: Opinion) -> Payload:
     classes, right, wrong = found
     other = classes.scatter(1, client.given.cpu()[:, None], -1.0).argmax(1)
     return {"score": wrong.clamp(min=LEAST).log() - right.clamp(min=LEAST).log(), "other": other, "classes": classes}
+
+
+def margin(classes: Tensor, given: Tensor, other: Tensor) -> Tensor:
+    """ln of the likeliest other class - ln of the given one, both of the mean probabilities."""
+    logs = classes.double().clamp(min=LEAST).log()
+    return logs.gather(1, other[:, None])[:, 0] - logs.gather(1, given[:, None])[:, 0]
+
+
+def candidates(client: Client, classes: Tensor) -> Tensor:
+    """Log-probabilities by the models, by neighbours, and by both; three times the models' where there are no rows."""
+    models = classes.double().clamp(min=TINY).log().log_softmax(1)
+    if client.input_step.kind == "tokens" or not 1 < len(client) <= MOST_NEIGHBOURS:
+        return models.expand(len(CANDIDATES), *models.shape)
+    near = by_neighbours(client)[0].double().log()
+    return torch.stack([models, near, ((models + near) / 2).log_softmax(1)])
+
+
+def against(log_classes: Tensor, given: Tensor) -> Tensor:
+    """The log-odds that each label is wrong."""
+    others = log_classes.scatter(1, given[:, None], -math.inf).logsumexp(1)
+    return others - log_classes.gather(1, given[:, None])[:, 0]
+
+
+def by_neighbours(client: Client, count: int = VOTES) -> Opinion:
+    """What the other samples of the site say about each label."""
+    given = client.given.cpu()
+    classes = votes(nearest(rows_of(client), count), given, client.classes)
+    right = classes.gather(1, given[:, None])[:, 0]
+    return classes.float(), right, classes.scatter(1, given[:, None], 0.0).sum(1)
+
+
+def rows_of(client: Client) -> Tensor:
+    """The samples as rows of numbers whose distances mean something: features, pixels or columns."""
+    batches = pieces(torch.arange(len(client)), ROWS_AT_ONCE)
+    return torch.cat([client.plain(batch).flatten(1).cpu().float() for batch in client.stored(batches)])
 
 
 def comparisons(client: Client, got: Payload, score: Tensor, other: Tensor) -> Payload:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow import catalogue
-from fedwinnow.auditing.judges import FOLLOWED
+from fedwinnow.auditing.judges import CANDIDATES, FOLLOWED
 from fedwinnow.data.content_hash import contents_of_arrays
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.identity import identity_of, refuse_changed
@@ -36,6 +36,7 @@ PLAIN_LOSS = "cross_entropy"  # the default, which a judge with a prior replaces
 
 
 FOLDS = 3
+TINY = 1e-12  # stands for a probability of 0 in a log loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,19 @@ class Judged:
     classes: NDArray[np.float32] | None = None
     # Per site and sample of a table: how much each field speaks against the label, and what is typical of its class.
     evidence: dict[int, dict[int, tuple[Floats, Floats]]] = dataclasses.field(default_factory=dict)
+    losses: dict[str, float] = dataclasses.field(default_factory=dict)  # of what a judge chose among, held out
+
+    def with_best(self, believed: NDArray[np.float32], scores: Floats) -> Judged:
+        """The opinions of the candidate that predicts the given labels best; sites would add up their losses."""
+        given, places = self.stage.scene.given, np.arange(len(self.score))
+        losses = -np.log(np.maximum(believed[:, places, given].astype(np.float64), TINY)).mean(1)
+        best = int(losses.argmin())
+        others = believed[best].copy()
+        others[places, given] = -1
+        named = {name: round(float(loss), 6) for name, loss in zip(CANDIDATES, losses, strict=True)}
+        return dataclasses.replace(
+            self, score=scores[best], other=others.argmax(1), classes=believed[best], losses=named
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +114,8 @@ def train_and_judge(
     for part in parts_of(stage, judge):
         place = RunFolder(folder / part.folder)
         with place.locked():
-            play_stage(part.stage, place, execution, watchers)
+            if judge.trains:
+                play_stage(part.stage, place, execution, watchers)
             replies.append((part.judged, ask(part.stage, place, execution, part.sites)))
     return collected(stage, replies, held_out=True)
 
@@ -133,6 +148,13 @@ def head(path: Path) -> str:
 
 def parts_of(stage: Stage, judge: Judge) -> list[JudgingPart]:
     """The federations that train: one without each fold, or two halves of the sites that judge each other."""
+    if not judge.trains:
+        if stage.sites.shape.kind == "tokens":
+            raise UsageError(
+                f"--judge {judge} was given, but which texts are alike is not known from words alone; give --encoder "
+                "too (see `fedwinnow encoders`), or choose another judge."
+            )
+        return [JudgingPart("", stage, everybody(stage), np.ones(len(stage.scene.given), bool))]
     return folds_of(stage) if judge.federations == 1 else halves_of(stage, judge)
 
 
@@ -215,6 +237,9 @@ def collected(stage: Stage, replies: list[tuple[Mask, dict[int, Payload]]], *, h
     believed = np.zeros((len(holdings.rows), classes), np.float32) if held_out else None
     compared: dict[int, tuple[Integers, Integers]] = {}
     evidence: dict[int, dict[int, tuple[Floats, Floats]]] = {}
+    several = held_out and all("candidates" in reply for _, by_site in replies for reply in by_site.values())
+    chosen_among = np.zeros((len(CANDIDATES), len(score), classes if several else 0), np.float32)
+    scores = np.zeros((len(CANDIDATES), len(score)))
     for mask, by_site in replies:
         for site, reply in by_site.items():
             mine = holdings.of(site)
@@ -225,17 +250,23 @@ def collected(stage: Stage, replies: list[tuple[Mask, dict[int, Payload]]], *, h
                 believed[place] = reply["classes"].numpy()[mask[mine]]
             else:
                 believed = None
+            if several:
+                chosen_among[:, place] = reply["candidates"].numpy()[:, mask[mine]]
+                scores[:, place] = reply["scores"].numpy()[:, mask[mine]]
             worst, near = reply["worst"].numpy(), reply["near"].numpy()
             judged_here = mask[mine][worst]
             for row in np.flatnonzero(judged_here[: len(reply.get("against", ()))]).tolist():
-                found = (reply["against"][row].double().numpy(), reply["typical"][row].double().numpy())
-                evidence.setdefault(site, {})[int(worst[row])] = found
+                fields = (reply["against"][row].double().numpy(), reply["typical"][row].double().numpy())
+                evidence.setdefault(site, {})[int(worst[row])] = fields
             before = compared.get(site, (worst[:0], near[:0]))
             compared[site] = (
                 np.concatenate([before[0], worst[judged_here]]),
                 np.concatenate([before[1], near[judged_here]]),
             )
+    found = Judged(stage, score, other, compared, believed, evidence)
+    if several:
+        found = found.with_best(chosen_among, scores)
     for site, (worst, near) in compared.items():
-        first = np.argsort(-score[holdings.of(site)][worst], kind="stable")[:FOLLOWED]
+        first = np.argsort(-found.score[holdings.of(site)][worst], kind="stable")[:FOLLOWED]
         compared[site] = (worst[first], near[first])
-    return Judged(stage, score, other, compared, believed, evidence)
+    return found

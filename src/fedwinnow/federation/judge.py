@@ -17,6 +17,7 @@ class Judge(Part):
     """Base of every judge. What it keeps of a site is in `client.kept`, apart from the method's memory."""
 
     federations: ClassVar[int] = 1  # 2: two halves of the sites train apart, and each judges the other
+    trains: ClassVar[bool] = True  # False: the samples alone tell, and no model is trained
     remembers: ClassVar[bool] = False  # whether it needs what it kept while the federation trained
 
     prior: bool = option(
