@@ -35,7 +35,7 @@ def test_it_holds_every_label(finished):
     found = rows_of((finished / "north" / "report.html").read_text(encoding="utf-8"))
     audit = lines(finished / "north" / "audit.csv")
     assert [row[0] for row in found["rows"]] == [row["id"] for row in audit]
-    assert [found["decisions"][row[4]] for row in found["rows"]] == [row["decision"] for row in audit]
+    assert [found["decisions"][row[5]] for row in found["rows"]] == [row["decision"] for row in audit]
 
 
 def test_a_hundred_thousand_labels_are_one_page(audited):

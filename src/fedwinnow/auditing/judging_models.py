@@ -49,6 +49,8 @@ class Judged:
     # Per holding and class: the mean probability under models that have not seen the label. None where they have seen
     # it, or where the judge gives no probabilities: then there is an order and nothing more.
     classes: NDArray[np.float32] | None = None
+    # Per site and sample of a table: how much each field speaks against the label, and what is typical of its class.
+    evidence: dict[int, dict[int, tuple[Floats, Floats]]] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,6 +214,7 @@ def collected(stage: Stage, replies: list[tuple[Mask, dict[int, Payload]]], *, h
     score, other = np.zeros(len(holdings.rows)), np.zeros(len(holdings.rows), np.int64)
     believed = np.zeros((len(holdings.rows), classes), np.float32) if held_out else None
     compared: dict[int, tuple[Integers, Integers]] = {}
+    evidence: dict[int, dict[int, tuple[Floats, Floats]]] = {}
     for mask, by_site in replies:
         for site, reply in by_site.items():
             mine = holdings.of(site)
@@ -224,6 +227,9 @@ def collected(stage: Stage, replies: list[tuple[Mask, dict[int, Payload]]], *, h
                 believed = None
             worst, near = reply["worst"].numpy(), reply["near"].numpy()
             judged_here = mask[mine][worst]
+            for row in np.flatnonzero(judged_here[: len(reply.get("against", ()))]).tolist():
+                found = (reply["against"][row].double().numpy(), reply["typical"][row].double().numpy())
+                evidence.setdefault(site, {})[int(worst[row])] = found
             before = compared.get(site, (worst[:0], near[:0]))
             compared[site] = (
                 np.concatenate([before[0], worst[judged_here]]),
@@ -232,4 +238,4 @@ def collected(stage: Stage, replies: list[tuple[Mask, dict[int, Payload]]], *, h
     for site, (worst, near) in compared.items():
         first = np.argsort(-score[holdings.of(site)][worst], kind="stable")[:FOLLOWED]
         compared[site] = (worst[first], near[first])
-    return Judged(stage, score, other, compared, believed)
+    return Judged(stage, score, other, compared, believed, evidence)
