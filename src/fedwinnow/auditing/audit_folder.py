@@ -261,7 +261,7 @@ def lot_of(seed: Any, site: str, name: str, purpose: str = "looks") -> int:
 def drawn_first(verdict: SiteVerdict, seed: Any) -> list[int]:
     """The samples at any depth that a draw by lot would take first (`fedwinnow review --anchor`)."""
     judged = np.flatnonzero(verdict.decision != TOO_FEW)
-    if not len(judged):
+    if not len(judged) or len(verdict.compared) == len(verdict):  # all of them have a preview already
         return []
     stratum = Strata.of(histogram(verdict.score[judged])).places(verdict.score[judged])
     lot = np.array([lot_of(seed, verdict.site, str(name)) for name in verdict.ids[judged].tolist()], dtype=np.uint64)
