@@ -134,7 +134,7 @@ def test_the_walks_lead_through_no_more_files_than_the_page_says() -> None:
     page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
     tool = str(ROOT / "tools" / "count_walk.py")
     done = subprocess.run([sys.executable, tool], capture_output=True, text=True, check=True)
-    for walk, most in {"round": 26, "audit": 72}.items():
+    for walk, most in {"round": 26, "audit": 76}.items():
         said = int(re.findall(rf"(\d+) files of ours \(`python tools/count_walk.py {walk}`", page)[0])
         counted = int(re.findall(rf"^{walk}: (\d+) files", done.stdout, re.MULTILINE)[0])
         assert counted <= said <= most

@@ -18,7 +18,7 @@ from fedwinnow.testing import toy_data
 def judged_by(scene: Scene, score: np.ndarray) -> Judged:
     nothing = (np.zeros(0, np.int64), np.zeros((0, 2, 3), np.int64))
     compared = dict.fromkeys(range(scene.clients), nothing)
-    return Judged(SimpleNamespace(scene=scene), score, (scene.given + 1) % scene.classes, compared)
+    return Judged(SimpleNamespace(scene=scene, encoding=None), score, (scene.given + 1) % scene.classes, compared)
 
 
 def claiming(scene: Scene, p_wrong: np.ndarray, rate: float = 0.1):
