@@ -141,7 +141,7 @@ def main(words: list[str] | None = None) -> None:
                     found = fedwinnow.audit(
                         images, given, sites=sites, seed=seed, encoder=asked.encoder, out=Path(place) / "audit", **more
                     )
-                scores.append((dealt, seed, "the audit", found.p_wrong))
+                scores.append((dealt, seed, "the audit", found.score))
                 scores += [(dealt, seed, name, one) for name, one in rivals(x, given, classes, sites)]
         for dealt, seed, who, score in scores:
             known = ~np.isnan(score)

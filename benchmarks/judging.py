@@ -125,13 +125,15 @@ def trained_once(training: Experiment, specs: list[str]) -> dict[str, tuple[floa
     assert wrong is not None
     scores = np.zeros((len(specs), len(wrong)))
     with tempfile.TemporaryDirectory() as folder:
-        for number, (half, judged) in enumerate(parts_of(stage, members[0])):
-            place = RunFolder(Path(folder) / str(number))
+        for part in parts_of(stage, members[0]):
+            place = RunFolder(Path(folder) / part.folder)
             with place.locked():
-                play_stage(half, place, execution)
-                replies = ask(half, place, execution, judged)
+                play_stage(part.stage, place, execution)
+                replies = ask(part.stage, place, execution, part.sites)
             for site, reply in replies.items():
-                scores[:, holdings.of(site)] = [reply[str(member)].numpy() for member in range(len(specs))]
+                mine = np.flatnonzero(part.judged[holdings.of(site)])
+                said = np.stack([reply[str(member)].numpy() for member in range(len(specs))])
+                scores[:, holdings.of(site).start + mine] = said[:, mine]
     return {
         spec: (auroc(score, wrong) or 0.0, average_precision(score, wrong) or 0.0)
         for spec, score in zip(specs, scores, strict=True)

@@ -28,7 +28,7 @@ MARKED = re.compile(r"(<!-- generated: exposure -->\n).*?(<!-- end -->)", re.DOT
 CHAPTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "To use it": (
         "What a program calls. After `import fedwinnow` there are `fedwinnow.run`, `sweep`, `table`, `audit`, "
-        "`Experiment`, `Result`, `Scene` and `Method`; the others come from the module that is named.",
+        "`update_audit`, `Experiment`, `Result`, `Scene` and `Method`; the others come from the module that is named.",
         (
             "fedwinnow.api:run",
             "fedwinnow.experiment.settings:Experiment",
@@ -41,6 +41,8 @@ CHAPTERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "fedwinnow.study.table:Table",
             "fedwinnow.auditing.audit_from_python:audit",
             "fedwinnow.auditing.audit_from_python:AuditResult",
+            "fedwinnow.auditing.update:update_audit",
+            "fedwinnow.auditing.update:Updated",
             "fedwinnow.scene.scene:Scene",
             "fedwinnow.data.load:load",
             "fedwinnow.data.arrays:from_arrays",

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from auditing_material import lines
+from fedwinnow.auditing.audit_folder import Previews, SiteVerdict, write_site
 from fedwinnow.auditing.decisions import Decision, save_decision
 from fedwinnow.auditing.looks import Survey, draw_looks, findings_of, read_looks, tally_of
+from fedwinnow.auditing.statements import Statement
 from fedwinnow.errors import DataError, UsageError
+from fedwinnow.testing import toy_data
 from looks_material import answer, make_audit, write_table
 
 
@@ -221,3 +224,24 @@ def test_nothing_judged_is_nothing_to_draw(tmp_path):
     survey = Survey(tmp_path / "audit")  # the other sites have some
     assert draw_looks(survey, 30) == 15
     assert draw_looks(survey, 2000) == 0
+
+
+def test_a_large_site_has_previews_of_labels_that_are_drawn(tmp_path):
+    """Only the 60 most suspicious samples have a preview for other reasons."""
+    labels = 3000
+    luck = np.random.RandomState(0)
+    score = np.sort(luck.normal(-3, 3, labels))[::-1].copy()
+    data = toy_data(samples=labels)
+    found = SiteVerdict(
+        site="north", class_names=("a", "b"), rows=np.arange(labels) % len(data.train), ids=np.arange(labels),
+        given=np.zeros(labels, np.int64), suggested=np.ones(labels, np.int64), score=score,
+        p_wrong=np.full(labels, np.nan), decision=np.full(labels, "cannot tell"),
+        compared={place: [[], []] for place in range(60)}, statement=Statement("cannot tell", "Hard to say."),
+    )  # fmt: skip
+    facts = {"data": {"name": "toy", "kind": "rows", "source": ""}, "seed": 3}
+    write_site(tmp_path, found, Previews.of(data), facts)
+    survey = Survey(tmp_path)
+    assert draw_looks(survey, 200) == 100
+    shown = {*survey.sites[0].facts["texts"], *survey.sites[0].facts["pictures"]}
+    assert set(read_looks(tmp_path)) <= shown
+    assert len(shown) < labels / 3

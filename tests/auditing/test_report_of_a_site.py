@@ -35,13 +35,13 @@ def test_it_holds_every_label(finished):
     found = rows_of((finished / "north" / "report.html").read_text(encoding="utf-8"))
     audit = lines(finished / "north" / "audit.csv")
     assert [row[0] for row in found["rows"]] == [row["id"] for row in audit]
-    assert [found["decisions"][row[4]] for row in found["rows"]] == [row["decision"] for row in audit]
+    assert [found["decisions"][row[5]] for row in found["rows"]] == [row["decision"] for row in audit]
 
 
 def test_a_hundred_thousand_labels_are_one_page(audited):
     site = audited / "north"
     header, *rest = (site / "audit.csv").read_text(encoding="utf-8").splitlines()
-    many = [f"north,s{number},well,well,-9.2,0.000100,keep" for number in range(100_000)]
+    many = [f"north,s{number},well,well,-9.2,0.000100,keep,well" for number in range(100_000)]
     (site / "audit.csv").write_text("\n".join([header, *rest, *many]) + "\n", encoding="utf-8")
     page = write_report(site).read_text(encoding="utf-8")
     assert len(rows_of(page)["rows"]) == 100_100

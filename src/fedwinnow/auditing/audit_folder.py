@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedwinnow import catalogue
 from fedwinnow.auditing.claims import Claims
+from fedwinnow.auditing.field_evidence import in_words
 from fedwinnow.auditing.judging_models import Judged
 from fedwinnow.auditing.oddities import Oddities, oddities_of
 from fedwinnow.auditing.spreadsheet_files import read_table, table_text
@@ -42,11 +43,13 @@ class Previews:
     table: TextTable | None  # if the samples came from a table
     columns: tuple[str, ...]
     lines: dict[str, int]  # id -> row of the table
+    ignored: tuple[str, ...] = ()  # columns that training does not use; people may still want to see them
 
     @classmethod
     def of(cls, dataset: Dataset, table: TextTable | None = None, columns: tuple[str, ...] = ()) -> Previews:
         """The previews, with the table that the data was read from if there is one."""
         lines = {str(name): row for row, name in enumerate(dataset.train.ids)} if table is not None else {}
+        ignored: tuple[str, ...] = ()
         if table is None and dataset.kind != "images" and dataset.source:
             source = catalogue.make("data", dataset.source)
             if isinstance(source, TableSource):
@@ -54,7 +57,8 @@ class Previews:
                 columns = (source.text,) if source.text is not None else tuple(source.feature_names(table))
                 ids = range(1, len(table) + 1) if source.id is None else table.column(source.id)
                 lines = {str(name): row for row, name in enumerate(ids)}
-        return cls(dataset, table, columns, lines)
+                ignored = tuple(name for name in source.ignored() if name in table.columns)
+        return cls(dataset, table, columns, lines, ignored)
 
     @property
     def pictures(self) -> bool:
@@ -69,7 +73,8 @@ class Previews:
         """The sample's cells by the names of their columns."""
         if self.table is not None:
             place = self.lines[str(self.dataset.train.ids[row])]
-            return {name: cut(self.table.columns[name][place]) for name in self.columns[:MOST_CELLS]}
+            names = (*self.columns[:MOST_CELLS], *self.ignored[:MOST_CELLS])
+            return {name: cut(self.table.columns[name][place]) for name in names}
         values = self.dataset.train.features.take(np.array([row]))[0].reshape(-1)[:MOST_CELLS]
         return {f"column {number}": f"{value:.6g}" for number, value in enumerate(values.tolist(), start=1)}
 
@@ -101,6 +106,8 @@ FORM: Form = {
     "pictures": {"*": str},
     "texts": {"*": {"*": str}},
     "compared": {"*": [[str]]},
+    "ignored?": [str],
+    "against?": {"*": {"*": list}},
 }
 COLUMNS = ("site", "id", "given", "suggested", "score", "p_wrong", "decision")
 NEEDED = ("site", "id", "given", "suggested", "p_wrong", "decision")  # audits of version 0.1 have no score
@@ -133,6 +140,8 @@ class SiteVerdict:
     groups: NDArray[Any] | None = None  # which samples belong together, where the data says it
     other: Integers | None = None  # the likeliest class besides the given one, also where it is not suggested
     look: NDArray[np.bool_] | None = None  # which labels a budget allows to look at
+    # place -> field of a table -> how much it speaks against the label, and what is typical of the given class
+    against: dict[int, dict[str, tuple[float, str]]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.given)
@@ -206,6 +215,10 @@ def site_verdict(
         odd=oddities_of(judged.stage, site).ordered(order),
         groups=None if (groups := scene.dataset.train.groups) is None else groups[rows][order],
         other=other[order],
+        against={
+            int(place_of[sample]): in_words(*found, scene.dataset.columns)
+            for sample, found in judged.evidence.get(site, {}).items()
+        },
     )
 
 
@@ -237,6 +250,8 @@ def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: di
         "pictures": names,
         "texts": texts,
         "compared": compared,
+        "ignored": list(previews.ignored),
+        "against": {ids[place]: fields for place, fields in verdict.against.items() if place in verdict.compared},
         "oddities_known": verdict.odd is not None and verdict.odd.known,
     }
     write_text(folder / "site.json", json.dumps(content_of_site, ensure_ascii=False, allow_nan=False) + "\n")
@@ -250,7 +265,7 @@ def lot_of(seed: Any, site: str, name: str, purpose: str = "looks") -> int:
 def drawn_first(verdict: SiteVerdict, seed: Any) -> list[int]:
     """The samples at any depth that a draw by lot would take first (`fedwinnow review --anchor`)."""
     judged = np.flatnonzero(verdict.decision != TOO_FEW)
-    if not len(judged):
+    if not len(judged) or len(verdict.compared) == len(verdict):  # all of them have a preview already
         return []
     stratum = Strata.of(histogram(verdict.score[judged])).places(verdict.score[judged])
     lot = np.array([lot_of(seed, verdict.site, str(name)) for name in verdict.ids[judged].tolist()], dtype=np.uint64)

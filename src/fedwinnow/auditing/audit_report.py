@@ -1,18 +1,19 @@
-"""report.html of a site: one file with everything in it, made from the files in the site's folder."""
+"""report.html of a site: one file with everything in it, made from the files in the site's folder; and index.html."""
 
 from __future__ import annotations
 
 import base64
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fedwinnow.auditing.audit_folder import CANNOT_TELL, KEEP, REVIEW, TOO_FEW, read_audit, read_site
+from fedwinnow.auditing.audit_folder import CANNOT_TELL, GROUP, KEEP, REVIEW, TOO_FEW, read_audit, read_site
 from fedwinnow.auditing.look_figures import SHORTEST_CURVE, worth_in_words
+from fedwinnow.auditing.statements import CALLS, NOTHING, RANGE
 from fedwinnow.experiment.report.templates import render
 from fedwinnow.files import write_text
 
@@ -20,9 +21,16 @@ TEMPLATE = Path(__file__).with_name("report.html")
 INDEX = Path(__file__).with_name("index.html")
 GALLERY = 60  # samples that are shown, the worst first
 CONFUSIONS = 12
+FIRST_FIELDS = 8  # fields of a table that are shown at once
+NEAR = 2  # samples of each class that a row of a table is compared with
 ODD = 20  # near-duplicates and outliers that are listed
 HARDLY = 0.2  # of p_wrong; below it a look finds little
 DECISIONS = (REVIEW, KEEP, TOO_FEW, CANNOT_TELL)
+WELL, PARTLY, KNOWN = 0.8, 0.55, 0.3  # shares of labels that the models recognise, for words
+MOST_IF_CLEAN = 0.05  # the share of labels that may be wrong at a site that looks clean
+SPEAKS = 0.5  # from this change of the log-odds on, a field speaks against a label
+
+Row = dict[str, str]
 
 
 def write_report(folder: Path) -> Path:
@@ -32,16 +40,27 @@ def write_report(folder: Path) -> Path:
     return folder / "report.html"
 
 
-def collect(folder: Path, site: dict[str, Any], rows: list[dict[str, str]]) -> dict[str, Any]:
+def collect(folder: Path, site: dict[str, Any], rows: list[Row]) -> dict[str, Any]:
     """The values that the template shows."""
     flagged = [row for row in rows if row["decision"] == REVIEW]
     first = flagged or [row for row in rows if row["decision"] != TOO_FEW]
+    cards = [card(folder, site, row) for row in first[:GALLERY]]
     return {
-        "site": site,
-        "counts": site["counts"],
-        "classes": by_class(site["class_names"], rows, flagged),
-        "confusions": Counter((row["given"], row["suggested"]) for row in flagged).most_common(CONFUSIONS),
-        "gallery": [card(folder, site, row) for row in first[:GALLERY]],
+        "site": {"assumptions": [], "claims": {}, "ignored": [], **site},
+        "counts": {"said": "", "reason": "", "precision_at_least": None, **site["counts"]},
+        "figure": figure_of(site["counts"]),
+        "known": known(site, rows, flagged),
+        "confusions": [
+            (pair, times)
+            for pair, times in Counter((row["given"], row["suggested"]) for row in flagged).most_common(CONFUSIONS)
+            if times > 1
+        ],
+        "clean": looks_clean(site),
+        "bunches": bunched(cards) if flagged else [{"group": "", "cards": [one]} for one in cards],
+        "shown": len(cards),
+        "left_out": len(first) > len(cards),
+        "with_fields": any(one["table"] for one in cards),
+        "grouped": bool(rows) and GROUP in rows[0],
         "flagged": len(flagged),
         "too_few": sum(row["decision"] == TOO_FEW for row in rows),
         "odd": odd_samples(site, rows),
@@ -50,6 +69,86 @@ def collect(folder: Path, site: dict[str, Any], rows: list[dict[str, str]]) -> d
         "budget": budget_chart(site, rows),
         "rows": as_data(site["class_names"], rows),
     }
+
+
+# --- what is known -------------------------------------------------------------------------------------------------
+
+
+def figure_of(counts: dict[str, Any]) -> dict[str, str]:
+    """How many labels are wrong, as far as it can be known, in a word or two."""
+    said, least, most = counts.get("said"), counts.get("wrong_at_least"), counts.get("wrong_at_most")
+    if said in (CALLS, RANGE):
+        more = most is not None and least is not None and most > least
+        return {
+            "value": f"at least about {max(least or 0, 1)}",
+            "note": f"up to about {most} are possible" if more else "more are possible",
+        }
+    if said == NOTHING:
+        return {"value": "none found", "note": "single ones may be there"}
+    note = "until a person has looked" if most is None else f"from none to about {most}"
+    return {"value": "cannot tell", "note": note}
+
+
+def looks_clean(site: dict[str, Any]) -> str:
+    """That a site looks clean where others do not, although a few wrong labels cannot be excluded; empty if not so."""
+    counts, claims = site["counts"], site.get("claims") or {}
+    most, judged = counts.get("wrong_at_most"), counts["judged"]
+    if counts.get("said") in (CALLS, RANGE, NOTHING) or claims.get("said") != CALLS or most is None:
+        return ""
+    if most > MOST_IF_CLEAN * judged:
+        return ""
+    return (
+        f"This site looks clean beside others: nothing points to wrong labels here, and at most about {most} of its "
+        f"{judged} labels could be wrong without showing."
+    )
+
+
+def known(site: dict[str, Any], rows: list[Row], flagged: list[Row]) -> dict[str, Any]:
+    """How well the models tell the classes apart: one sentence, and a line per class of this site."""
+    claims = site.get("claims") or {}
+    skill, recognised = claims.get("skill"), claims.get("recognised") or {}
+    samples, review = (Counter(row["given"] for row in group) for group in (rows, flagged))
+    lines = [
+        {
+            "name": name,
+            "samples": samples[name],
+            "review": review[name],
+            "share": recognised.get(name) or 0.0,
+            "word": recognised_word(recognised.get(name)),
+        }
+        for name in site["class_names"]
+        if samples[name]
+    ]
+    return {"sentence": skill_sentence(skill, claims), "classes": lines if recognised else []}
+
+
+def skill_sentence(skill: float | None, claims: dict[str, Any]) -> str:
+    """How well the models tell the classes apart."""
+    if skill is None:
+        return "How well the models tell these classes apart is not known: they have seen the labels that they judge."
+    how = (
+        "The models tell these classes apart well"
+        if skill >= WELL and claims.get("skilled", True)
+        else "The models tell these classes apart, with some doubt"
+        if claims.get("skilled", False)
+        else "The models hardly tell these classes apart"
+    )
+    unknown = claims.get("unknown_classes") or []
+    but = f" They hardly know {named(unknown)}." if unknown and claims.get("skilled") else ""
+    return f"{how} (measured on labels that they had not seen).{but}"
+
+
+def recognised_word(share: float | None) -> str:
+    """How well a class is recognised."""
+    if share is None:
+        return "not known"
+    return "well" if share >= WELL else "mostly" if share >= PARTLY else "partly" if share >= KNOWN else "hardly"
+
+
+def named(names: list[str], most: int = 5) -> str:
+    """Names in a sentence."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def odd_samples(site: dict[str, Any], rows: list[dict[str, str]]) -> dict[str, Any] | None:
@@ -100,35 +199,93 @@ def at_least_found(p_wrong: list[float]) -> list[tuple[int, float]]:
     return [(place, sums[place]) for place in sorted({*range(0, last, max(1, last // 50)), last})]
 
 
-def by_class(names: list[str], rows: list[dict[str, str]], flagged: list[dict[str, str]]) -> list[dict[str, Any]]:
-    """How many labels of each class are worth a look, the class with most of them first."""
-    samples, review = (Counter(row["given"] for row in group) for group in (rows, flagged))
-    lines = [{"name": name, "samples": samples[name], "review": review[name]} for name in names if samples[name]]
-    return sorted(lines, key=lambda line: -line["review"])
+# --- single samples ------------------------------------------------------------------------------------------------
 
 
-def card(folder: Path, site: dict[str, Any], row: dict[str, str]) -> dict[str, Any]:
+def card(folder: Path, site: dict[str, Any], row: Row) -> dict[str, Any]:
     """One sample as the page shows it."""
-    name = site["pictures"].get(row["id"])
-    picture = None
-    if name is not None:
-        kind = "png" if name.endswith("png") else "jpeg"
-        content = base64.b64encode((folder / "previews" / name).read_bytes()).decode()
-        picture = f"data:image/{kind};base64,{content}"
+    texts = site["texts"].get(row["id"], {})
+    against = site.get("against", {}).get(row["id"], {})
+    table = len(texts) > 1 and site["data"]["kind"] == "rows"
+    near = compared_with(site, row) if table else []
     return {
         **row,
-        "p": row["p_wrong"] and float(row["p_wrong"]),
-        "picture": picture,
-        "texts": site["texts"].get(row["id"], {}),
+        "group": row.get(GROUP, ""),
+        "p": f"{float(row['p_wrong']):.2f}" if row["p_wrong"] else "",
+        "picture": picture(folder, site["pictures"].get(row["id"])),
+        "texts": texts,
+        "near": near,
+        "sides": [{"label": label, "count": count} for label, count in Counter(one["label"] for one in near).items()],
+        "typical": bool(against),
+        "table": fields_of(texts, against, near, site.get("ignored", [])) if table else [],
+        "first": FIRST_FIELDS,
     }
 
 
-def as_data(names: list[str], rows: list[dict[str, str]]) -> str:
+def picture(folder: Path, name: str | None) -> str | None:
+    """A preview as a part of the page."""
+    if name is None:
+        return None
+    kind = "png" if name.endswith("png") else "jpeg"
+    content = base64.b64encode((folder / "previews" / name).read_bytes()).decode()
+    return f"data:image/{kind};base64,{content}"
+
+
+def compared_with(site: dict[str, Any], row: Row) -> list[dict[str, Any]]:
+    """The samples that a row of a table is compared with: of the given class, then of the suggested one."""
+    sides = site["compared"].get(row["id"], [[], []])
+    labels = (row["given"], row["suggested"])
+    pairs = [(label, name) for label, side in zip(labels, sides, strict=False) for name in side[:NEAR]]
+    chosen = [(label, name) for label, name in pairs if name in site["texts"]]
+    if row["given"] == row["suggested"]:
+        chosen = chosen[:NEAR]
+    return [{"label": label, "id": name, "texts": site["texts"][name]} for label, name in chosen]
+
+
+def fields_of(
+    texts: dict[str, str], against: dict[str, list[Any]], near: list[dict[str, Any]], ignored: Iterable[str]
+) -> list[dict[str, Any]]:
+    """The fields of a row beside those of the samples it is compared with; what speaks against the label first."""
+    unused = set(ignored)
+
+    def line(name: str) -> dict[str, Any]:
+        change, typical = against.get(name, (0.0, ""))
+        return {
+            "name": name,
+            "value": texts[name],
+            "typical": typical,
+            "change": change,
+            "against": change >= SPEAKS,
+            "ignored": name in unused,
+            "near": [one["texts"].get(name, "") for one in near],
+        }
+
+    lines = [line(name) for name in texts]
+    return sorted(lines, key=lambda one: (one["ignored"], -one["change"]))
+
+
+def bunched(cards: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Cards of one group together, at the place of its worst one."""
+    bunches: dict[str, list[dict[str, Any]]] = {}
+    for place, one in enumerate(cards):
+        bunches.setdefault(f"group {one['group']}" if one["group"] else f"single {place}", []).append(one)
+    return [{"group": cards_of_one[0]["group"], "cards": cards_of_one} for cards_of_one in bunches.values()]
+
+
+def as_data(names: list[str], rows: list[Row]) -> str:
     """All rows for the table as JSON, escaped so that a user's text cannot end the script element."""
     place = {name: number for number, name in enumerate(names)}
     words = [*DECISIONS, *sorted({row["decision"] for row in rows} - set(DECISIONS))]  # some may be a person's
     lines = [
-        [row["id"], place[row["given"]], place[row["suggested"]], row["p_wrong"], words.index(row["decision"])]
+        [
+            row["id"],
+            place[row["given"]],
+            place[row["suggested"]],
+            row.get("score", ""),
+            row["p_wrong"],
+            words.index(row["decision"]),
+            *([row[GROUP]] if GROUP in row else []),
+        ]
         for row in rows
     ]
     text = json.dumps({"classes": names, "decisions": words, "rows": lines}, ensure_ascii=False)

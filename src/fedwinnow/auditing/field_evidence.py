@@ -12,6 +12,7 @@ from fedwinnow.data.dataset import FieldRows
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.client import score as logits_of
 from fedwinnow.mathematics.payload import Payload
+from fedwinnow.randomness import Floats
 
 EXPLAINED = 500  # samples of a site whose fields are looked at, the most suspicious first
 
@@ -19,21 +20,21 @@ EXPLAINED = 500  # samples of a site whose fields are looked at, the most suspic
 def field_evidence(client: Client, score: Tensor, worst: Tensor, prior: Tensor | None = None) -> Payload:
     """`against`: how much each field (column) adds to the log-odds against the label of the worst samples (rows).
 
-    `typical` is what is typical of each class at this site, in the numbers that the model sees. Nothing is returned
-    for samples that are no rows of a table. The client has the judging model; `prior` is added to its logits.
+    `typical` is what is typical of the given class at this site, in the numbers that the model sees. Nothing is
+    returned for samples that are no rows of a table. The client has the judging model; `prior` is added to its logits.
     """
     features = client.features
     if not isinstance(features, FieldRows) or not len(client):
         return {}
     rows, given = torch.from_numpy(features.array.copy()), client.given.cpu()
-    typical = typical_rows(rows, given, score, features.columns, client.classes)
     chosen = worst[:EXPLAINED]
+    typical = typical_rows(rows, given, score, features.columns, client.classes)[given[chosen]]
     mine = rows[chosen]
     before = log_odds_against(client, mine, given[chosen], prior)
     against = torch.zeros(len(chosen), len(features.columns))
     for place, field in enumerate(blocks(features.columns)):
         changed = mine.clone()
-        changed[:, field] = typical[given[chosen], field]
+        changed[:, field] = typical[:, field]
         against[:, place] = before - log_odds_against(client, changed, given[chosen], prior)
     return {"typical": typical, "against": against}
 
@@ -84,11 +85,20 @@ def blocks(columns: tuple[Column, ...]) -> list[slice]:
     return found
 
 
-def shown_value(values: Tensor, column: Column) -> str:
+def in_words(against: Floats, typical: Floats, columns: tuple[Column, ...]) -> dict[str, tuple[float, str]]:
+    """By field: how much it speaks against the label, and what is typical of the given class."""
+    fields = zip(against.tolist(), columns, blocks(columns), strict=True)
+    return {column.name: (round(change, 4), shown_value(typical[part], column)) for change, column, part in fields}
+
+
+def shown_value(values: Floats, column: Column) -> str:
     """The value of a field in the words of the table."""
     if column.kind == "numeric":
-        missing = column.missing and float(values[1]) > 0
-        return "missing" if missing else f"{float(values[0]) * column.std + column.mean:.6g}"
+        if column.missing and float(values[1]) > 0:
+            return "missing"
+        # The model sees float32: digits far below the spread of the column are rounding errors.
+        value = round(float(values[0]) * column.std + column.mean, 4 - math.floor(math.log10(column.std)))
+        return f"{value + 0.0:.6g}"
     place = int(values.argmax())
     if not float(values.sum()):
         return "none of the known values"

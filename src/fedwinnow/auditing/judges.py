@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from fedwinnow.data.dataset import FieldRows
 from fedwinnow.federation.client import Client, pieces
 from fedwinnow.federation.judge import Judge
 from fedwinnow.federation.method import Method, verdict_of
@@ -38,7 +39,13 @@ class Scored(Judge):
 
     def opinions(self, method: Method, client: Client, got: Payload) -> Payload:
         reply = self.score(method, client, got)
-        return reply | comparisons(client, {} if method.own_models else got, reply["score"], reply["other"])
+        reply |= comparisons(client, {} if method.own_models else got, reply["score"], reply["other"])
+        if isinstance(client.features, FieldRows):
+            from fedwinnow.auditing.field_evidence import field_evidence
+
+            prior = log_prior(counts_in_training(client)) if self.prior else None
+            reply |= field_evidence(client, reply["score"], reply["worst"], prior)
+        return reply
 
     @abstractmethod
     def score(self, method: Method, client: Client, got: Payload) -> Payload:

@@ -50,6 +50,8 @@ class Judged:
     # Per holding and class: the mean probability under models that have not seen the label. None where they have seen
     # it, or where the judge gives no probabilities: then there is an order and nothing more.
     classes: NDArray[np.float32] | None = None
+    # Per site and sample of a table: how much each field speaks against the label, and what is typical of its class.
+    evidence: dict[int, dict[int, tuple[Floats, Floats]]] = dataclasses.field(default_factory=dict)
     losses: dict[str, float] = dataclasses.field(default_factory=dict)  # of what a judge chose among, held out
 
     def with_best(self, believed: NDArray[np.float32], scores: Floats) -> Judged:
@@ -234,6 +236,7 @@ def collected(stage: Stage, replies: list[tuple[Mask, dict[int, Payload]]], *, h
     score, other = np.zeros(len(holdings.rows)), np.zeros(len(holdings.rows), np.int64)
     believed = np.zeros((len(holdings.rows), classes), np.float32) if held_out else None
     compared: dict[int, tuple[Integers, Integers]] = {}
+    evidence: dict[int, dict[int, tuple[Floats, Floats]]] = {}
     several = held_out and all("candidates" in reply for _, by_site in replies for reply in by_site.values())
     chosen_among = np.zeros((len(CANDIDATES), len(score), classes if several else 0), np.float32)
     scores = np.zeros((len(CANDIDATES), len(score)))
@@ -252,12 +255,15 @@ def collected(stage: Stage, replies: list[tuple[Mask, dict[int, Payload]]], *, h
                 scores[:, place] = reply["scores"].numpy()[:, mask[mine]]
             worst, near = reply["worst"].numpy(), reply["near"].numpy()
             judged_here = mask[mine][worst]
+            for row in np.flatnonzero(judged_here[: len(reply.get("against", ()))]).tolist():
+                fields = (reply["against"][row].double().numpy(), reply["typical"][row].double().numpy())
+                evidence.setdefault(site, {})[int(worst[row])] = fields
             before = compared.get(site, (worst[:0], near[:0]))
             compared[site] = (
                 np.concatenate([before[0], worst[judged_here]]),
                 np.concatenate([before[1], near[judged_here]]),
             )
-    found = Judged(stage, score, other, compared, believed)
+    found = Judged(stage, score, other, compared, believed, evidence)
     if several:
         found = found.with_best(chosen_among, scores)
     for site, (worst, near) in compared.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedwinnow.auditing.looks import ENOUGH, Findings, LookTally
+from fedwinnow.auditing.looks import ENOUGH, Findings, LookCounts
 from fedwinnow.mathematics.look_curves import Estimate, Listed
 
 LIST, NOT_WORTH, OPEN = "a list", "not worth it", "open"
@@ -48,7 +48,7 @@ def between(one: Listed) -> str:
     return f"{percent(one.low)} to {percent(one.high)}"
 
 
-def sentence(settled: Settled, tally: LookTally, planned: int) -> str:
+def sentence(settled: Settled, tally: LookCounts, planned: int) -> str:
     """What was found, in one or two sentences."""
     one, looks = settled.shown, f"{tally.total} looks"
     if settled.word == LIST:
@@ -67,7 +67,7 @@ def sentence(settled: Settled, tally: LookTally, planned: int) -> str:
     )
 
 
-def warning(tally: LookTally) -> str:
+def warning(tally: LookCounts) -> str:
     """That wrong labels are found as often at the bottom as at the top, or that reviewers differ; else nothing."""
     said = []
     looked, found = tally.looked.sum(axis=0), tally.found.sum(axis=0)
@@ -88,7 +88,7 @@ def warning(tally: LookTally) -> str:
 
 
 def figures(
-    estimate: Estimate, tally: LookTally, *, threshold: float, cost: float, planned: int, whose: str
+    estimate: Estimate, tally: LookCounts, *, threshold: float, cost: float, planned: int, whose: str
 ) -> dict[str, Any]:
     """All that is written down and shown about one site, or about all together."""
     if tally.total < ENOUGH:
@@ -128,7 +128,7 @@ def rounded(one: Listed) -> dict[str, Any]:
     return {name: round(value, 4) for name, value in asdict(one).items()}
 
 
-def strata_of(estimate: Estimate, tally: LookTally) -> list[dict[str, Any]]:
+def strata_of(estimate: Estimate, tally: LookCounts) -> list[dict[str, Any]]:
     """Per stratum: labels, what a site would send, and the expected share of wrong labels."""
     columns = (estimate.sizes, tally.looked.sum(axis=0), tally.found.sum(axis=0), estimate.p_wrong)
     return [

@@ -171,7 +171,7 @@ class Survey:
 
 
 @dataclass(frozen=True, eq=False)
-class LookTally:
+class LookCounts:
     """What a site would send: how many labels were looked at, and how many found wrong, per site and stratum."""
 
     looked: Floats
@@ -199,7 +199,7 @@ def answers_by_sample(decided: Decided) -> dict[str, list[str]]:
     return found
 
 
-def tally_of(survey: Survey) -> LookTally:
+def tally_of(survey: Survey) -> LookCounts:
     """Count what people decided about the labels that were drawn.
 
     A label that several people saw is one look; where they differ it counts partly each way.
@@ -216,7 +216,7 @@ def tally_of(survey: Survey) -> LookTally:
                 found[number, stratum] += sum(said) / len(said)
                 both += len(said) * (len(said) - 1) // 2
                 differ += sum(said) * (len(said) - sum(said))
-    return LookTally(looked, found, both, differ)
+    return LookCounts(looked, found, both, differ)
 
 
 # --- which labels ----------------------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ class Findings:
     """What the looks say about all labels."""
 
     survey: Survey
-    tally: LookTally
+    tally: LookCounts
     together: Estimate
     by_site: list[Estimate | None]  # None: there are too few looks at this site
 
@@ -305,7 +305,7 @@ class Findings:
         return self.by_site[number] or self.together
 
 
-def findings_of(survey: Survey, tally: LookTally | None = None) -> Findings:
+def findings_of(survey: Survey, tally: LookCounts | None = None) -> Findings:
     """The figures that follow from the looks so far."""
     tally = tally_of(survey) if tally is None else tally
     seed = int(survey.sites[0].facts.get("seed", 0))

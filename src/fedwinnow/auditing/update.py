@@ -20,7 +20,7 @@ from fedwinnow.auditing.looks import (
     ENOUGH_AT_SITE,
     Findings,
     JudgedSite,
-    LookTally,
+    LookCounts,
     Survey,
     findings_of,
     looks_at,
@@ -88,7 +88,7 @@ def update_audit(
     return Updated(survey.folder, together, lines)
 
 
-def refuse_few(survey: Survey, tally: LookTally) -> None:
+def refuse_few(survey: Survey, tally: LookCounts) -> None:
     """Refuse where too few labels were looked at."""
     told = f"{survey.folder}: people have looked at {tally.total} of the labels drawn by lot"
     if tally.total < ENOUGH:
@@ -101,9 +101,9 @@ def refuse_few(survey: Survey, tally: LookTally) -> None:
         )
 
 
-def tally_at(tally: LookTally, number: int) -> LookTally:
+def tally_at(tally: LookCounts, number: int) -> LookCounts:
     """The looks at one site; how far reviewers differ is taken from all."""
-    return LookTally(tally.looked[[number]], tally.found[[number]], tally.both, tally.differ)
+    return LookCounts(tally.looked[[number]], tally.found[[number]], tally.both, tally.differ)
 
 
 # --- the lines of audit.csv ------------------------------------------------------------------------------------------

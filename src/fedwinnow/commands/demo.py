@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedwinnow.all_settings import PlaceSettings
-from fedwinnow.commands.audit import show_truth
+from fedwinnow.commands.audit import show_claims, show_truth
 from fedwinnow.commands.common import Flags
 from fedwinnow.errors import MissingExtraError
 from fedwinnow.setting import same
@@ -64,6 +64,7 @@ class Demo(Flags):
         for path in [*pictures, *reports, worst]:
             console.print(f"  {path}", markup=False)
         console.print()
+        show_claims(found, console)
         show_truth(found, console)
         return 0
 

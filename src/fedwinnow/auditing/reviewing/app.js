@@ -2,6 +2,7 @@
 const token = document.querySelector('meta[name="token"]').content;
 const at = (id) => document.getElementById(id);
 const filters = ["given", "suggested", "status", "least"].map(at);
+const SPEAKS = 0.5; // from this change of the log-odds on, a field speaks against a label
 const MOST_TILES = 200;
 let state = null;
 let current = null; // the id of the sample on the page
@@ -75,9 +76,9 @@ function make(tag, options = {}, ...children) {
 
 function seen(sample) {
   if (sample.picture) return make("img", { src: picture(sample.id), alt: `sample ${sample.id}` });
-  const names = Object.keys(sample.texts ?? {});
+  const names = fieldOrder(sample);
   if (!names.length) return make("p", { class: "meta", text: "There is no preview of this sample." });
-  const pairs = names.flatMap((name) => [make("dt", { text: name }), make("dd", { text: sample.texts[name] })]);
+  const pairs = names.flatMap((name) => [make("dt", { text: fieldName(sample, name) }), make("dd", { text: sample.texts[name] })]);
   return make("dl", { class: "cells" }, ...pairs);
 }
 
@@ -89,6 +90,33 @@ function words(item) {
   if (!item.decision) return "";
   const { decision, label } = item.decision;
   return { accept: `accepted: ${label}`, keep: `kept: ${label}`, other: `changed to ${label}`, skip: "skipped" }[decision];
+}
+
+// The fields of a row of a table in the columns of one table, with those of similar samples; what speaks against the
+// given label comes first, and what training did not use last. Nothing for pictures and single texts.
+function alignedFields(item, sample) {
+  const names = fieldOrder(sample);
+  const near = [...sample.given.map((one) => [item.given, one]), ...sample.suggested.map((one) => [item.suggested, one])];
+  if (sample.picture || names.length < 2 || !near.length) return null;
+  const against = sample.against ?? {};
+  const usual = Object.keys(against).length ? [make("th", { text: `usual for ${item.given}` })] : [];
+  const head = make("tr", {}, make("th", { text: "field" }), make("th", { text: "this sample" }), ...usual,
+    ...near.map(([label, one]) => make("th", {}, label, make("br"), make("span", { class: "meta", text: one.id }))));
+  const lines = names.map((name) => make("tr", { class: (against[name]?.[0] ?? 0) >= SPEAKS ? "against" : false },
+    make("th", { text: fieldName(sample, name) }), make("td", { text: sample.texts[name] }),
+    ...usual.map(() => make("td", { text: against[name]?.[1] ?? "" })),
+    ...near.map(([, one]) => make("td", { text: one.texts?.[name] ?? "" }))));
+  return make("div", { class: "aligned" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...lines)));
+}
+
+function fieldOrder(sample) {
+  const names = Object.keys(sample.texts ?? {});
+  const rank = (name) => [sample.ignored?.includes(name) ? 1 : 0, -(sample.against?.[name]?.[0] ?? 0)];
+  return names.map((name, place) => [...rank(name), place, name]).sort((a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2]).map((one) => one[3]);
+}
+
+function fieldName(sample, name) {
+  return sample.ignored?.includes(name) ? `${name} (not used in training)` : name;
 }
 
 // --- what is shown -------------------------------------------------------------------------------------------------
@@ -224,7 +252,9 @@ async function drawOne(items) {
     return;
   }
   const side = make("aside", { class: "card compare", "aria-label": "For comparison" });
-  for (const [name, others] of [[item.given, sample.given], [item.suggested, sample.suggested]]) {
+  const table = alignedFields(item, sample);
+  if (table) side.append(make("h2", { text: "Beside similar samples" }), table);
+  for (const [name, others] of table ? [] : [[item.given, sample.given], [item.suggested, sample.suggested]]) {
     side.append(make("h2", { text: `Similar samples labelled ${name}` }));
     const none = make("p", { class: "meta", text: "There is nothing to compare it with." });
     side.append(others.length ? make("div", { class: others[0].picture ? "three" : "three texts" }, ...others.map(seen)) : none);

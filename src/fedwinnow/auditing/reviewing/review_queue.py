@@ -142,6 +142,8 @@ class ReviewQueue:
             "id": self.name_of(folder, sample),
             "picture": sample in facts["pictures"],
             "texts": facts["texts"].get(sample, {}),
+            "against": {} if self.blind else facts.get("against", {}).get(sample, {}),
+            "ignored": facts.get("ignored", []),
         }
 
     def picture(self, name: str) -> Path | None:

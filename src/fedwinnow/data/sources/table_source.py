@@ -193,9 +193,13 @@ class TableSource(Source):
                 raise DataError(f"{self.schema} has the feature '{column.name}', which has another role here.")
         return schema
 
+    def ignored(self) -> list[str]:
+        """The columns that are left out by request."""
+        return [] if self.ignore is None else [name.strip() for name in self.ignore.split("|")]
+
     def feature_names(self, table: TextTable) -> list[str]:
         """The columns that become features: those without another role."""
-        ignored = [] if self.ignore is None else [name.strip() for name in self.ignore.split("|")]
+        ignored = self.ignored()
         for name in ignored:
             if name not in table.names:
                 table.column(name)  # raises an error that lists the columns
