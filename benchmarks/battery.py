@@ -358,7 +358,7 @@ def page(lines: list[dict[str, str]], first: list[dict[str, str]]) -> str:
     ]
     words = {True: "reached", False: "missed", None: "not measured"}
     text += [f"| {name} | {wanted} | {found} | {words[met]} |" for name, wanted, found, met in goals(lines, first)]
-    text += ["", f"| case | said | {' | '.join(COLUMNS)} |", f"|---|---|{'---:|' * len(COLUMNS)}"]
+    text += ["", f"| case (seeds: {len(seeds)}) | said | {' | '.join(COLUMNS)} |", f"|---|---|{'---:|' * len(COLUMNS)}"]
     for case in dict.fromkeys(line["case"] for line in lines):
         mine = [line for line in lines if line["case"] == case]
         said = ", ".join(
