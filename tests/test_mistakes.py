@@ -189,7 +189,10 @@ audit --run run --site hospital | 2 | --site was given with --run
 audit {TABLE} --site hospital --out audited | 2 | already holds an audit
 review | 2 | no folder was given
 review mine | 3 | not the folder of an audited site
-review audited | 3 | one per site
+review audited --anchor 1 | 2 | --anchor 1 ... 2 to 2000
+review audited/north --first 0 | 2 | --first 0 ... 1 or more
+audit --update mine | 3 | not the folder of an audited site
+apply audited --out b.csv --accept-above 0.5 | 2 | review audited --anchor 30 ... --without-looks
 review audited/north --port 99999999 | 2 | --port 99999999
 apply | 2 | the folder of an audit, or --undo
 apply audited | 2 | give --out

@@ -264,12 +264,16 @@ def test_many_reports_are_cut_with_a_sentence(capsys, tmp_path):
 
     class Many(AuditOutcome):
         def counts(self):
+            said = {"said": "calls", "wrong_at_least": 1, "wrong_at_most": None, "reason": ""}
             return [
-                {"site": f"s{n}", "folder": f"s{n}", "samples": 9, "judged": 9, "to_review": n, "reason": ""}
+                {"site": f"s{n}", "folder": f"s{n}", "samples": 9, "judged": 9, "to_review": n, **said}
                 for n in range(30)
             ]
 
-    show_outcome(Many(tmp_path, [None] * 30, [], {"truth": None, "not_known": ""}), Console(width=300))
+    show_outcome(
+        Many(tmp_path, [None] * 30, [], {"truth": None, "claims": {"said": "cannot tell", "reason": ""}}),
+        Console(width=300),
+    )
     text = capsys.readouterr().out
     assert text.count("report.html") == 20
     assert "reports of 10 more sites" in text

@@ -25,7 +25,7 @@ def folds(holdings: Holdings, groups: NDArray[Any] | None, count: int, seed: int
     """
     if count < 2:
         raise UsageError(f"{count} folds were asked for; allowed: 2 or more.")
-    group = group_numbers(holdings.rows if groups is None else groups[holdings.rows])
+    group = holdings.rows if groups is None else group_numbers(groups[holdings.rows])
     client = holdings.client
     found = np.full(len(group), -1, np.int64)
     shared = at_several_clients(group, client)
