@@ -167,7 +167,8 @@ def page(lines: list[dict[str, str]]) -> str:
         f"Command: `python -m benchmarks.audit_rivals --out FOLDER --seeds {' '.join(sorted(seeds))}`, after the "
         f"battery. Machine: {machine()}.",
         "",
-        "One label in ten is wrong, five sites. Average precision of the order of labels per set, then means over "
+        f"One label in ten is wrong at five sites; sets: {len(sets)}, seeds: {len(seeds)}. "
+        "Average precision of the order of labels per set, then means over "
         "sets; all are means over seeds.",
         "",
         f"| who | {' | '.join(sets)} | average precision | AUROC | precision at the number of errors |",

@@ -346,7 +346,8 @@ def page(lines: list[dict[str, str]], first: list[dict[str, str]]) -> str:
         "# The battery: what the audit claims, and what is true",
         "",
         f"Command: `python -m benchmarks.battery --out FOLDER --seeds {' '.join(sorted(seeds))}`. "
-        f"Source: {', '.join(sorted(sources))}. Machine: {machine()}.",
+        f"Source of the training: {', '.join(sorted(sources))}; of the rule: {package_source()[:16]}. "
+        f"Machine: {machine()}.",
         "",
         f'{len(lines)} audits, {len({line["case"] for line in lines})} cases. `claimed` is what the audit calls "at '
         'least" so many of the calls; below 20 calls it states no percentage. `site_over` is the worst site with 10 '
@@ -357,7 +358,7 @@ def page(lines: list[dict[str, str]], first: list[dict[str, str]]) -> str:
     ]
     words = {True: "reached", False: "missed", None: "not measured"}
     text += [f"| {name} | {wanted} | {found} | {words[met]} |" for name, wanted, found, met in goals(lines, first)]
-    text += ["", f"| case | said | {' | '.join(COLUMNS)} |", f"|---|---|{'---:|' * len(COLUMNS)}"]
+    text += ["", f"| case (seeds: {len(seeds)}) | said | {' | '.join(COLUMNS)} |", f"|---|---|{'---:|' * len(COLUMNS)}"]
     for case in dict.fromkeys(line["case"] for line in lines):
         mine = [line for line in lines if line["case"] == case]
         said = ", ".join(

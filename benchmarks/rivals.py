@@ -51,7 +51,7 @@ def neighbour_votes(distance: Matrix, y: Labels, classes: int, count: int = NEIG
     far = np.take_along_axis(distance, near, axis=1)
     far[:, 0] = 2 * far[:, 1] - far[:, 2] if near.shape[1] > 2 else 0.0
     found = np.zeros((len(y), classes))
-    np.add.at(found, (own[:, None], y[near]), 1 - far)
+    np.add.at(found, (own[:, None], y[near]), np.maximum(1 - far, 0))  # the opposite of a sample has no vote
     return np.asarray(found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), SMALL))
 
 

@@ -112,7 +112,7 @@ class NearestNeighbours(Scored):
     name: ClassVar[str] = "knn"
     trains: ClassVar[bool] = False
     prior: bool = option(False, "Has no effect: the votes of a site follow its own label frequencies already.")
-    neighbours: int = option(VOTES, "How many samples vote.", at_least=1)
+    neighbours: int = option(10, "How many samples vote.", at_least=1)
 
     def score(self, method: Method, client: Client, got: Payload) -> Payload:
         return verdict(client, by_neighbours(client, self.neighbours))
