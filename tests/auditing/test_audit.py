@@ -22,7 +22,18 @@ def test_every_site_gets_its_own_folder_with_all_its_samples(finished, patients)
     assert {path.name for path in finished.iterdir() if path.is_dir()} == {*SITES, "training"}
     for site in SITES:
         rows = lines(finished / site / "audit.csv")
-        assert list(rows[0]) == ["site", "id", "given", "suggested", "score", "p_wrong", "decision", "other", *ODD_COLUMNS]
+        assert list(rows[0]) == [
+            "site",
+            "id",
+            "given",
+            "suggested",
+            "score",
+            "p_wrong",
+            "decision",
+            "other",
+            "near_duplicate",
+            "outlier",
+        ]
         assert len(rows) == 100
         assert len({row["site"] for row in rows}) == 1
 
