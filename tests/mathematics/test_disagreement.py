@@ -94,10 +94,9 @@ def test_one_site_too_many_by_luck_is_not_called_sloppy():
 
 
 def test_the_range_keeps_what_is_close_to_the_best():
-    fits = [
-        Explanation(value, 0, 1, rate, np.zeros(1), np.zeros(1)) for value, rate in ((-5, 0), (-1.3, 0.1), (0, 0.2))
-    ]
-    assert (Range(fits).low.common, Range(fits).mid.common, Range(fits).high.common) == (0.1, 0.2, 0.2)
+    values = ((-1.3, 0), (-0.8, 0.1), (0, 0.2), (-1.3, 0.3), (-1.4, 0.4))
+    fits = [Explanation(value, 0, 1, rate, np.zeros(1), np.zeros(1)) for value, rate in values]
+    assert (Range(fits).low.common, Range(fits).mid.common, Range(fits).high.common) == (0.1, 0.2, 0.3)
 
 
 def test_the_surest_fifth_takes_the_last_bin_in_part():
