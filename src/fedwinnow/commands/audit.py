@@ -150,7 +150,10 @@ def show_outcome(outcome: AuditOutcome, console: Console) -> None:
     if len(worst) > LISTED:
         left = f"  ... and the reports of {len(worst) - LISTED} more sites, with fewer labels to look at"
         console.print(f"{left}: {outcome.folder / 'index.html'} has links to all of them", markup=False)
-    console.print(f"then: fedwinnow review {outcome.folder / worst[0]['folder']}", markup=False)
+    if any(line["to_review"] for line in worst):
+        console.print(f"then: fedwinnow review {outcome.folder / worst[0]['folder']}", markup=False)
+    else:
+        console.print(f"then, to know more: fedwinnow review {outcome.folder} --anchor 30", markup=False)
 
 
 def wrong_labels(line: dict[str, Any]) -> str:
