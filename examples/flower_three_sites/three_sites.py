@@ -27,6 +27,7 @@ from fedwinnow.data.load import load
 
 HERE = Path("three-sites-example")
 SITES = ("north", "south", "east")
+FIRST = 40  # labels of the order that are counted
 ROWS, WRONG_AT, WRONG = 400, "east", 3  # digits per site, and the site at which three labels of ten are wrong
 ROUNDS = 8
 
@@ -147,16 +148,16 @@ def show_what_left() -> None:
 
 
 def show_what_was_found(truth: dict[str, str]) -> None:
-    """Which labels are worth a look: every site learns it of its own rows, and only this example knows the truth."""
-    print("\nwhich labels are worth a look, told to each site alone (sites/NAME/audit.csv and report.html):")
+    """The order of the labels: every site learns it of its own rows, and only this example knows the truth."""
+    print(f"\nthe {FIRST} most suspicious labels, told to each site alone (sites/NAME/audit.csv and report.html):")
     for site in SITES:
         with Path("sites", site, "audit.csv").open(encoding="utf-8", newline="") as stream:
             rows = list(csv.DictReader(stream))
         wrong = {row["id"] for row in rows if row["given"] != truth[row["id"]]}
-        flagged = {row["id"] for row in rows if row["decision"] == "review"}
+        first = {row["id"] for row in rows[:FIRST]}
         print(
             f"  {site:<6} {len(rows)} labels, {len(wrong):>3} of them wrong: "
-            f"{len(flagged):>3} flagged, {len(flagged & wrong):>3} of these rightly"
+            f"{len(first & wrong):>3} of the first {FIRST}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Three hospitals, one table each can only see a third of: find the wrong diagnoses, decide, write corrected data.
+"""Three hospitals, one table each can only see a third of: find wrong diagnoses, look, decide, write corrected data.
 
 python examples/hospital_csv/hospitals.py
 
@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 
 import fedwinnow
+from fedwinnow.auditing.decisions import Decision, save_decision
+from fedwinnow.auditing.looks import Survey, draw_looks, read_looks
 from fedwinnow.cli import dispatch
 
 HERE = Path("hospital-example")
@@ -38,10 +40,25 @@ def write_patients(path: Path, rows: int = 600, wrong: float = 0.1) -> dict[str,
     return truth
 
 
+def look(folder: Path, truth: dict[str, str]) -> None:
+    """Thirty looks, drawn by lot; in a terminal: fedwinnow review FOLDER --anchor 30.
+
+    Here somebody who knows the truth answers; with your own data that is you.
+    """
+    for _ in range(2):  # fifteen, and then fifteen more where the first ones left it open
+        survey = Survey(folder)
+        draw_looks(survey, 30)
+        for site in survey.sites:
+            for sample in read_looks(site.folder):
+                right = truth[sample] == site.rows[site.by_id[sample]]["given"]
+                answer = Decision.now(sample, "anna", "keep" if right else "other", truth[sample])
+                save_decision(site.folder, sample, "anna", answer)
+
+
 def decide(folder: Path, truth: dict[str, str]) -> int:
     """What a person does in a spreadsheet, or on the page of `fedwinnow review`: a word in the column `decision`.
 
-    Here somebody who knows the truth looks at every label that is worth a look; with your own data that is you.
+    Here somebody who knows the truth looks at every label that is called; with your own data that is you.
     """
     path, accepted = folder / "audit.csv", 0
     with path.open(encoding="utf-8", newline="") as stream:
@@ -65,12 +82,15 @@ def wrong_labels(path: Path, truth: dict[str, str]) -> int:
 
 
 def main() -> None:
-    """Audit, decide, apply."""
+    """Audit, look at thirty labels, decide on what is called, apply."""
     HERE.mkdir(exist_ok=True)
     patients, corrected = HERE / "patients.csv", HERE / "corrected.csv"
     truth = write_patients(patients)
     found = fedwinnow.audit(data=f"csv:path={patients},label=diagnosis,id=patient", site="hospital", out=HERE / "audit")
     print(found)
+    print(found.facts["claims"]["reason"])
+    look(HERE / "audit", truth)
+    dispatch(["audit", "--update", str(HERE / "audit")])  # in a terminal: fedwinnow audit --update ...
     for site in HOSPITALS:
         accepted = decide(HERE / "audit" / site, truth)
         print(f"{site}: {accepted} suggestions accepted; {HERE / 'audit' / site / 'report.html'}")

@@ -13,6 +13,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 import fedwinnow
+from fedwinnow.auditing.decisions import Decision, save_decision
+from fedwinnow.auditing.looks import Survey, draw_looks, read_looks
 from fedwinnow.cli import dispatch
 
 HERE = Path("shapes-example")
@@ -47,18 +49,35 @@ def write_pictures(folder: Path, count: int = 360, wrong: float = 0.1) -> set[st
     return misplaced
 
 
+def look(folder: Path, misplaced: set[str]) -> None:
+    """Thirty looks, drawn by lot; in a terminal: fedwinnow review FOLDER --anchor 30.
+
+    Here somebody who knows the truth answers; with your own data that is you.
+    """
+    for _ in range(2):  # fifteen, and then fifteen more where the first ones left it open
+        survey = Survey(folder)
+        draw_looks(survey, 30)
+        for site in survey.sites:
+            for sample in read_looks(site.folder):
+                given = site.rows[site.by_id[sample]]["given"]
+                wrong = Path(sample).name in misplaced
+                right = SHAPES[SHAPES.index(given) - 1] if wrong else given
+                answer = Decision.now(sample, "anna", "other" if wrong else "keep", right)
+                save_decision(site.folder, sample, "anna", answer)
+
+
 def main() -> None:
-    """Audit, take all suggestions, and count how many were right, which only an example can."""
+    """Audit, look at thirty pictures, take the suggestions, and count which were right: only an example can."""
     pictures, corrected = HERE / "pictures", HERE / "corrected"
     misplaced = write_pictures(pictures)
     # The folder does not say who holds what, so for a trial the pictures are dealt out to three sites.
     found = fedwinnow.audit(data=pictures, clients=3, epochs=3, optimizer="adam:lr=0.002", out=HERE / "audit")
     print(found)
-    # Nobody looks here. With your own pictures look first (fedwinnow review) and leave --accept-above out: how many
-    # suggestions are right is not known before. In a terminal:
-    # fedwinnow apply shapes-example/audit --accept-above 0.7 --without-looks --out shapes-example/corrected --link hard
-    accepted = ["--accept-above", "0.7", "--without-looks"]
-    dispatch(["apply", str(HERE / "audit"), *accepted, "--out", str(corrected), "--link", "hard"])
+    print(found.facts["claims"]["reason"])
+    look(HERE / "audit", misplaced)
+    dispatch(["audit", "--update", str(HERE / "audit")])
+    # In a terminal: fedwinnow apply shapes-example/audit --accept-above 0.7 --out shapes-example/corrected --link hard
+    dispatch(["apply", str(HERE / "audit"), "--accept-above", "0.7", "--out", str(corrected), "--link", "hard"])
     before = {path.name: path.parent.name for path in pictures.glob("*/*.png")}
     after = {path.name: path.parent.name for path in corrected.glob("*/*.png")}
     moved = {name for name in before if before[name] != after[name]}

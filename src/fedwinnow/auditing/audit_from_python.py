@@ -123,7 +123,7 @@ class AuditResult:
 
     @property
     def suggested(self) -> NDArray[Any]:
-        """What the models would have said where a label is worth a look, else the given label; by name."""
+        """What the models would have said where a label is called or cannot be told, else the given label; by name."""
         return self.columns["suggested"]
 
     @property

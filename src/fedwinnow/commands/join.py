@@ -78,7 +78,7 @@ class Join(Flags):
                 return 130
         self.say(f"the run is over; this site's files are in {folder}")
         if (folder / "report.html").exists():
-            self.say(f"which labels are worth a look: {folder / 'report.html'}; to decide: fedwinnow review {folder}")
+            self.say(f"its labels in order: {folder / 'report.html'}; to look: fedwinnow review {folder} --anchor 30")
         self.emit({"folder": str(folder), "site": name})
         return 0
 
