@@ -180,7 +180,8 @@ audit {TABLE} --site hospitl --out new | 3 | Did you mean 'hospital'?
 audit {TABLE} --clients 0 --out new | 2 | --clients 0 ... 1 or more
 {SITES} --clients 3 | 2 | --site and --clients exclude each other
 {SITES} --threshold 2 | 2 | --threshold 2.0 ... at most 1
-{SITES} --expected-false-alarms 0.1 | 2 | withdrawn ... Use --threshold
+{SITES} --expected-false-alarms 2 | 2 | --expected-false-alarms 2.0 ... from 0 to below 1
+{SITES} --expected-false-alarms 0.1 --threshold 0.6 | 2 | exclude each other
 {SITES} --judge finall | 2 | Did you mean 'final'?
 audit {TABLE} --run run | 2 | --data and --run exclude each other
 audit --run mine | 3 | not a run folder

@@ -59,7 +59,7 @@ def test_the_keyword_in_python() -> None:
     with pytest.warns(FedwinnowWarning, match="judgement is now judge"):
         old = fedwinnow.audit(data=toy_data(), judgement="final", **AUDIT)  # type: ignore[call-overload]
     new = fedwinnow.audit(data=toy_data(), judge="final", **AUDIT)  # type: ignore[call-overload]
-    assert (old.p_wrong == new.p_wrong).all()
+    assert (old.score == new.score).all()
     assert old.facts["judge"].startswith("final")
 
 

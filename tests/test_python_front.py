@@ -40,7 +40,12 @@ OTHERWISE: dict[str, dict[str, Any]] = {
         "out": "table.save",
         "rows": "a sequence instead of commas",
     },
-    "audit": {"run": "run=", "no-self-test": "self_test=, withdrawn"},
+    "audit": {
+        "run": "run=",
+        "no-self-test": "self_test=, withdrawn",
+        "update": "fedwinnow.update_audit",
+        "look-cost": "fedwinnow.update_audit",
+    },
 }
 FRONTS = {
     "run": (Run, fedwinnow.run),

@@ -41,7 +41,7 @@ def test_it_holds_every_label(finished):
 def test_a_hundred_thousand_labels_are_one_page(audited):
     site = audited / "north"
     header, *rest = (site / "audit.csv").read_text(encoding="utf-8").splitlines()
-    many = [f"north,s{number},well,well,-9.2,0.000100,keep,well" for number in range(100_000)]
+    many = [f"north,s{number},well,well,-9.2,0.000100,keep,well,," for number in range(100_000)]
     (site / "audit.csv").write_text("\n".join([header, *rest, *many]) + "\n", encoding="utf-8")
     page = write_report(site).read_text(encoding="utf-8")
     assert len(rows_of(page)["rows"]) == 100_100

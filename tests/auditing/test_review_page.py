@@ -206,7 +206,7 @@ def test_the_report_filters_and_sorts_a_hundred_thousand_labels(audited):
 
     site = audited / "north"
     with (site / "audit.csv").open("a", encoding="utf-8") as stream:
-        stream.writelines(f"north,s{number},well,well,-9.2,0.000100,keep,well\n" for number in range(100_000))
+        stream.writelines(f"north,s{number},well,well,-9.2,0.000100,keep,well,,\n" for number in range(100_000))
     with Browser() as browser:
         browser.open(write_report(site).as_uri())
         assert browser.text("#count") == "100100 of 100100"

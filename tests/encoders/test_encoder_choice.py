@@ -59,7 +59,7 @@ def test_where_an_encoder_helps_it_is_taken_and_the_audit_says_why(tmp_path, mon
     assert facts["encoder"] == facts["encoder_choice"]["chosen"] in ("tfidf", "words")
     assert facts["encoder_choice"]["losses"]["none"] == pytest.approx(np.log(2), abs=0.02)
     page = (written.parent / "s0" / "report.html").read_text()
-    assert f"encoder {facts['encoder']}" in page
+    assert f"<dt>encoder</dt><dd><code>{facts['encoder']}</code>" in page
     assert "held-out log loss of the given labels, on 90 samples" in page
 
 
@@ -154,4 +154,4 @@ def test_the_default_is_auto_and_the_sites_are_told(tmp_path):
     assert json.loads((tmp_path / "x" / "audit.json").read_text())["encoder_choice"] == told
     (site, _) = sorted((tmp_path / "x").glob("*/site.json"))
     assert json.loads(site.read_text())["encoder_choice"] == told
-    assert f"No encoder was taken ({ROWS})" in site.with_name("report.html").read_text()
+    assert f"No encoder was taken: {ROWS}." in site.with_name("report.html").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,10 +14,11 @@ from torch.nn.functional import cross_entropy
 
 from by_hand import one_server
 from fedwinnow import Method, catalogue, run
-from fedwinnow.auditing.judging_models import find_judge, train_and_judge
+from fedwinnow.auditing.judging_models import find_judge, parts_of, train_and_judge
 from fedwinnow.errors import UsageError
-from fedwinnow.experiment.play import Execution
+from fedwinnow.experiment.play import Execution, play_stage
 from fedwinnow.experiment.prepare import prepare
+from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation import rounds
 from fedwinnow.federation.host import Host
@@ -190,19 +192,25 @@ def test_the_average_judges_and_the_global_model_trains(tmp_path, monkeypatch):
     monkeypatch.setattr(Host, "answer", lambda host, task: sent.append(task) or usual(host, task))
     stage = prepare(Experiment(**settings("gce:steady=0.7") | {"participation": 1.0}))
     train_and_judge(stage, tmp_path, find_judge("final"), Execution())
-    state = load_file(tmp_path / "state.safetensors")
-    asked = {task.ask for task in sent}
-    assert asked == {"train", "judge", "predict", "audit"}
-    for task in sent:
-        if task.ask != "train":
-            assert torch.equal(task.payload["weights"], model_in(state))
-    plain = [
-        model_in(state_of(run(out=tmp_path / f"r{n}", **settings("gce") | {"participation": 1.0, "rounds": n})))
-        for n in (1, 2, 3)
-    ]
-    for task in sent:
-        if task.ask == "train" and task.round > 1:
-            assert torch.equal(task.payload["weights"], plain[task.round - 2])
+    folds = [sent[start : start + len(sent) // 3] for start in range(0, len(sent), len(sent) // 3)]
+    trained = prepare(Experiment(**settings("gce") | {"participation": 1.0}))
+    for number, tasks in enumerate(folds, start=1):
+        state = load_file(tmp_path / f"fold-{number}" / "state.safetensors")
+        assert {task.ask for task in tasks} == {"train", "judge", "predict", "audit"}
+        for task in tasks:
+            if task.ask != "train":
+                assert torch.equal(task.payload["weights"], model_in(state))
+        plain = []
+        for count in (1, 2, 3):
+            fewer = dataclasses.replace(trained.experiment, rounds=count)
+            part = parts_of(dataclasses.replace(trained, experiment=fewer), find_judge("final"))[number - 1].stage
+            place = RunFolder(tmp_path / f"plain-{number}-{count}")
+            with place.locked():
+                play_stage(part, place, Execution())
+            plain.append(model_in(load_file(place.path / "state.safetensors")))
+        for task in tasks:
+            if task.ask == "train" and task.round > 1:
+                assert torch.equal(task.payload["weights"], plain[task.round - 2])
 
 
 def test_the_losses_that_a_run_writes_are_those_of_the_saved_model(tmp_path):
