@@ -149,7 +149,7 @@ def test_a_clean_site_beside_a_sloppy_one_is_told_apart():
     finding = claims_of(sites, 5).finding
     assert 0.3 <= finding.rates[1] <= 0.42
     assert finding.rates[[0, 2, 3]].max() <= 0.02
-    assert np.mean(truth[1]) == pytest.approx(0.4, abs=0.05)
+    assert finding.rates[1] <= np.mean(truth[1]) <= finding.most_rates[1] <= 0.55
 
 
 def test_labels_of_a_class_that_nobody_recognises_are_not_called():

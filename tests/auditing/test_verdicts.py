@@ -74,7 +74,8 @@ def test_twenty_calls_have_a_percentage():
     p_wrong[:20] = 0.8
     (verdict,) = verdicts_of(judged_by(scene, p_wrong), claiming(scene, p_wrong), 0.5)
     assert verdict.counts()["precision_at_least"] == pytest.approx(0.8)
-    assert verdict.counts()["wrong_at_least"] == round(0.1 * len(scene.given))
+    # At a rate of 0.1, 120 labels have 12 wrong ones on average, and 7 or more in 95 of 100 cases.
+    assert (len(scene.given), verdict.counts()["wrong_at_least"]) == (120, 7)
 
 
 @pytest.mark.parametrize(("allowed", "threshold"), [(0.15, 0.71), (0.3, 0.21), (0.0, 1.0), (0.5, 0.01)])

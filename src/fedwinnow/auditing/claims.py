@@ -25,7 +25,7 @@ from fedwinnow.mathematics.disagreement import (
     Counts,
     Explanation,
     Range,
-    cautious_excess,
+    excess_range,
     explain,
     logistic,
     rising,
@@ -38,7 +38,7 @@ ODDS = np.arange(-12.0, 12.25, 0.5)  # of bins of how odd a label is
 SUREST = 0.2  # the share of samples on which skill is measured
 ENOUGH_SKILL = 0.6
 TINY = 1e-12
-RECOGNISED = 0.3  # the share of its labels from which on a class counts as known
+RECOGNISED = 0.4  # the share of its labels from which on a class counts as known
 SMALL_SITE = 10  # sites with fewer samples count as one
 
 
@@ -111,9 +111,10 @@ class ClassCounts:
         """The classes that the models recognise.
 
         Labels of a class that the features do not show are right and still differ where the models are sure: they look
-        like wrong labels, and no count can tell them apart.
+        like wrong labels, and no count can tell them apart. Where fewer than two classes are known, none is.
         """
-        return np.asarray(np.nan_to_num(self.recognised) >= RECOGNISED)
+        known = np.nan_to_num(self.recognised) >= RECOGNISED
+        return np.asarray(known if known.sum() > 1 else np.zeros_like(known))
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,8 +200,10 @@ def finding_of(sites: list[SiteCounts], by_class: ClassCounts) -> CommonFinding:
     else:
         tried = [explain(counts, middles / 3, (0.0,), start=start).mid for start in (0.0, -3.0)]
         chosen = max(tried, key=lambda fit: fit.value)
-    rates = chosen.common + cautious_excess(counts, chosen.hard, chosen.common)
-    return CommonFinding(skill, by_class, chosen, plain, rates[rows], np.maximum(plain.high.rates, rates)[rows])
+    ranges = [(fit.common, *excess_range(counts, fit.hard, fit.common)) for fit in (chosen, plain.high)]
+    rates = ranges[0][0] + ranges[0][1]
+    most = np.maximum(*(common + excess for common, _, excess in ranges))
+    return CommonFinding(skill, by_class, chosen, plain, rates[rows], most[rows])
 
 
 def rows_of(sites: list[SiteCounts]) -> Integers:

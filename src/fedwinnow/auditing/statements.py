@@ -69,12 +69,19 @@ def statement_of(
         return Statement(NOTHING, nothing_found(finding), 0, None, unknown_classes=unknown)
     if not finding.can_tell(site):
         return Statement(CANNOT, cannot_tell(finding, most), None, most, unknown_classes=unknown)
-    least = round(float(finding.rates[site]) * int(here.sum()))
+    least = at_least(int(here.sum()), float(finding.rates[site]))
     precision = float(p_wrong[called].mean()) if int(called.sum()) >= FEWEST_CALLS else None
     reason = some_wrong(finding, site, least, most)
     if not called.any():
         return Statement(RANGE, f"{reason} None of them stands out enough to be called.", least, most, None, unknown)
     return Statement(CALLS, reason, least, most, precision, unknown)
+
+
+def at_least(labels: int, rate: float) -> int:
+    """So many wrong labels a site has at least, with 95 %, if each is wrong at this rate: small sites may be lucky."""
+    from scipy.stats import binom
+
+    return int(binom.ppf(0.05, labels, rate))
 
 
 def nothing_found(finding: CommonFinding) -> str:
@@ -109,5 +116,5 @@ def some_wrong(finding: CommonFinding, site: int, least: int, most: int | None) 
         if more
         else "Even where the models are sure, some labels differ from what they say, so "
     )
-    bound = "" if most is None or most <= least else f", and up to about {most} are possible"
+    bound = "" if most is None or most <= max(least, 1) else f", and up to about {most} are possible"
     return f"{why}at least about {max(least, 1)} of its labels are wrong{bound}."

@@ -26,7 +26,7 @@ DEAR = 20.0  # what a wrong label at one site alone costs, so that sites differ 
 LARGEST = 0.9  # rate of wrong labels at a site
 LEAST = 1e-9
 STEP = 0.005  # in which the rate of a site is searched
-STRAY = 0.02  # less than this on top of the common rate is not told from chance
+STRAY = 0.05  # less than this on top of the common rate is not told from chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,8 +142,8 @@ def negative(found: Floats, counts: Counts, sureness: Floats, common: float) -> 
     return costs - likelihood, -slope
 
 
-def cautious_excess(counts: Counts, hard: Floats, common: float) -> Floats:
-    """delta of every site: the smallest that its counts do not reject, at 5 % over all sites together."""
+def excess_range(counts: Counts, hard: Floats, common: float) -> tuple[Floats, Floats]:
+    """delta of every site: the smallest and the largest that its counts do not reject, at 5 % over all sites."""
     from scipy.stats import norm
 
     sites = len(counts.samples)
@@ -153,8 +153,8 @@ def cautious_excess(counts: Counts, hard: Floats, common: float) -> Floats:
     agreeing = counts.samples - counts.differing
     likelihood = counts.differing @ np.log(differ).T + agreeing @ np.log1p(-differ).T  # site x excess
     allowed = likelihood >= likelihood.max(1, keepdims=True) - within
-    found = excess[allowed.argmax(1)]
-    return np.where(found < STRAY, 0.0, found)
+    least, most = excess[allowed.argmax(1)], excess[len(excess) - 1 - allowed[:, ::-1].argmax(1)]
+    return np.where(least < STRAY, 0.0, least), most
 
 
 def surest_differ(counts: Counts, share: float) -> float:
