@@ -36,7 +36,7 @@ def test_no_module_of_the_folder_is_forgotten():
     assert len(PROGRAMS) >= 3
 
 
-LONG = ("loky", "network")  # these belong to the slow tests
+LONG = ("loky", "network", "audit_features", "audit_rivals", "head_input")  # these belong to the slow tests
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,9 @@ def test_a_benchmark_runs(name, capsys, monkeypatch):
     assert all(re.search(r"\d", row) for row in found)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in PROGRAMS]
+)
 def test_a_program_runs(name, capsys):
     words = ["--cleanlab-rates"] if name == "audit_compare" else []
     MODULES[name].main(["--smallest", *words])

@@ -81,7 +81,7 @@ def test_an_interrupted_audit_goes_on(tmp_path, patients, finished):
 
 
 def test_processes_find_the_same(tmp_path, patients):
-    settings = settings_for(SPEC.format(path=patients), site="hospital", **QUICK)
+    settings = settings_for(SPEC.format(path=patients), site="hospital", **QUICK | {"rounds": 2})
     perform(settings, tmp_path / "serial", Execution())
     perform(settings, tmp_path / "processes", Execution(backend="processes:workers=2"))
     for name in ("sites.csv", *(f"{site}/audit.csv" for site in SITES)):
