@@ -48,7 +48,7 @@ def collect(folder: Path, site: dict[str, Any], rows: list[Row]) -> dict[str, An
     return {
         "site": {"assumptions": [], "claims": {}, "ignored": [], **site},
         "counts": {"said": "", "reason": "", "precision_at_least": None, **site["counts"]},
-        "figure": figure_of(site["counts"]),
+        "figure": figure_of(site["counts"], site.get("looks")),
         "known": known(site, rows, flagged),
         "confusions": [
             (pair, times)
@@ -74,9 +74,13 @@ def collect(folder: Path, site: dict[str, Any], rows: list[Row]) -> dict[str, An
 # --- what is known -------------------------------------------------------------------------------------------------
 
 
-def figure_of(counts: dict[str, Any]) -> dict[str, str]:
+def figure_of(counts: dict[str, Any], looks: dict[str, Any] | None) -> dict[str, str]:
     """How many labels are wrong, as far as it can be known, in a word or two."""
     said, least, most = counts.get("said"), counts.get("wrong_at_least"), counts.get("wrong_at_most")
+    if looks is not None and least is None:
+        return {"value": "not known", "note": "too few looks here; figures of all sites are below"}
+    if looks is not None:
+        return {"value": f"{least} to {most}", "note": f"90 % interval, from {looks['looked']} looks"}
     if said in (CALLS, RANGE):
         more = most is not None and least is not None and most > least
         return {

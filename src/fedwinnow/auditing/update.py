@@ -195,7 +195,8 @@ def new_counts(before: dict[str, Any], rows: list[Row], values: dict[str, Any]) 
             f" This holds for all sites together: {values['looked_here']} of these looks were here, too few for "
             "figures of this site alone."
         )
-    precision = values["calls"]["low"] if values["calls"] is not None and called >= FEWEST_CALLS else None
+    # Looks at all sites say nothing about the calls of this one alone.
+    precision = values["calls"]["low"] if own and values["calls"] is not None and called >= FEWEST_CALLS else None
     return before | {
         "to_review": called,
         "said": said,
