@@ -17,7 +17,8 @@ from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.gaussian_mixture import fit_mixtures
 from fedwinnow.mathematics.noisy_clients import prepared
 from fedwinnow.mathematics.payload import FlatModel
-from fedwinnow.methods.fednoro import CLEAN, NOISY, UNKNOWN, FedNoRo, nearness
+from fedwinnow.methods.fednoro import FedNoRo
+from fedwinnow.steps.noisy_sites import CLEAN, NOISY, UNKNOWN, nearness
 from fedwinnow.testing import MethodTester, toy_data
 
 

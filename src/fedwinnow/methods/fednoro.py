@@ -29,17 +29,24 @@ from torch import Tensor
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.aggregators import WeightedMean
 from fedwinnow.mathematics.intrinsic_dimension import local_intrinsic_dimensionality
 from fedwinnow.mathematics.losses import LogitAdjustment
-from fedwinnow.mathematics.noisy_clients import noisy_set, prepared
 from fedwinnow.mathematics.payload import Exposure, FlatModel, Payload
-from fedwinnow.mathematics.two_gaussians import exact
 from fedwinnow.options import option
+from fedwinnow.steps.noisy_sites import (
+    CLEAN,
+    NOISY,
+    UNKNOWN,
+    distance_of_parameters,
+    distance_per_tensor,
+    give_roles,
+    losses_per_class,
+    mean_by_nearness,
+    noisy_by_indicator,
+    to_nearest_clean,
+)
 from fedwinnow.steps.second_model import second_model
 from fedwinnow.steps.site_labels import sample_losses
-
-UNKNOWN, CLEAN, NOISY = -1, 0, 1
 
 
 @dataclass(frozen=True)
@@ -147,10 +154,7 @@ class PaperFedNoRo(Method):
 
     def measure(self, client: Client, got: Payload) -> Payload:
         """l_i: the client's mean loss per class under the global model, without logit adjustment."""
-        losses = exact(sample_losses(self.predicted(client, got), client.given))
-        sums = losses.new_zeros(client.classes).index_add_(0, client.given.to(losses.device), losses)
-        counts = client.class_counts.to(losses.device)
-        return {"indicator": (sums / counts.clamp(min=1)).float().cpu(), "present": (counts > 0).cpu()}
+        return losses_per_class(client, self.predicted(client, got))
 
     def predicted(self, client: Client, got: Payload) -> Tensor:
         """The logits of the global model for the client's samples."""
@@ -158,33 +162,19 @@ class PaperFedNoRo(Method):
         return client.predict()
 
     def noisy_clients(self, server: Server, replies: Replies) -> tuple[list[int], Tensor]:
-        """The clients that replied, and which of them are in the component whose mean has the larger norm."""
-        rows = dict(replies)
-        table = torch.stack([reply["indicator"] for reply in rows.values()])
-        present = torch.stack([reply["present"] for reply in rows.values()])
-        # A missing value is the smallest of its class; then eq. (3) maps every class to 0..1 over the clients.
-        points = prepared(table, present, self.normalise)
-        noisy, agreement = noisy_set(
-            points,
+        """The clients that replied, and which of them are in the component whose mean has the larger norm, eq. (3)."""
+        return noisy_by_indicator(
+            server,
+            replies,
             self.detect,
-            seed=server.seed,
+            normalise=self.normalise,
             covariance=self.covariance,
             measure=self.noisy_mean,
         )
-        found = [client for client, bad in zip(rows, noisy.tolist(), strict=True) if bad]
-        shown = [
-            [round(value, 6) if held else None for value, held in zip(*row, strict=True)]
-            for row in zip(table.tolist(), present.tolist(), strict=True)
-        ]
-        server.note(noisy_clients=found, agreement=agreement, measured=list(rows), indicator=shown)
-        return list(rows), noisy
 
     def split_clients(self, server: Server, replies: Replies) -> None:
         """S_c and S_n; a client that did not reply counts as noisy."""
-        measured, noisy = self.noisy_clients(server, replies)
-        role = server.state["role"]
-        role[torch.tensor(server.available)] = NOISY
-        role[torch.tensor(measured)] = torch.where(noisy, NOISY, CLEAN)
+        give_roles(server, *self.noisy_clients(server, replies))
 
     # --- Section 4.2: noise-robust training ------------------------------------------------------------------------
 
@@ -230,26 +220,16 @@ class PaperFedNoRo(Method):
 
     def distances(self, server: Server, models: dict[int, Payload]) -> Tensor:
         """Eq. (6): d(i), to the nearest model of a clean client of this round; 0 if there is none."""
-        role = server.state["role"]
-        clean = [reply["weights"] for client, reply in models.items() if role[client] != NOISY]
-        found = torch.zeros(len(models))
-        for place, (client, reply) in enumerate(models.items()):
-            if role[client] == NOISY and clean:
-                found[place] = min(self.model_distance(reply["weights"], other, server.model) for other in clean)
-        return found
+        return to_nearest_clean(server, models, self.model_distance)
 
     def model_distance(self, first: Tensor, second: Tensor, model: FlatModel) -> Tensor:
         """The distance of two models, as vectors of their trainable parameters."""
-        distance: Tensor = torch.linalg.vector_norm((first - second)[: model.trainable])
-        return distance
+        return distance_of_parameters(first, second, model)
 
     def average_by_distance(self, server: Server, replies: Replies) -> None:
         """Eq. (7): the mean by N_i e^(-D(i))."""
         models = dict(replies)  # all together, because every noisy one is compared with every clean one
-        mean = WeightedMean(server.weights)
-        for near, reply in zip(nearness(self.distances(server, models)), models.values(), strict=True):
-            mean.add(reply, float(reply["samples"]) * float(near))
-        server.weights = mean.result()
+        server.weights = mean_by_nearness(server, models, self.distances(server, models))
 
     # --- the verdict on labels -------------------------------------------------------------------------------------
 
@@ -259,12 +239,6 @@ class PaperFedNoRo(Method):
         if int(got["role"]) == CLEAN:
             return Verdict(verdict.p_wrong / 2, verdict.suggested)
         return verdict
-
-
-def nearness(distances: Tensor) -> Tensor:
-    """e^(-D(i)), D(i) = d(i) / max d: 1 for a model at distance 0, 1/e for the farthest; 1 if all distances are 0."""
-    largest = distances.max()
-    return torch.exp(-distances / largest) if float(largest) > 0 else torch.ones_like(distances)
 
 
 # --- Ablations, and what the released code does differently --------------------------------------------------------
@@ -352,9 +326,7 @@ class FedNoRo(PaperFedNoRo):
         """The code adds up the distances of the models' tensors, running statistics included."""
         if self.distance == "parameters":
             return super().model_distance(first, second, model)
-        away = first - second
-        pieces = [away[slot.start : slot.stop] for slot in model.slots]
-        return torch.stack([torch.linalg.vector_norm(piece) for piece in pieces]).sum()
+        return distance_per_tensor(first, second, model)
 
     def average_by_distance(self, server: Server, replies: Replies) -> None:
         if self.noisy in ("both", "aggregate"):
