@@ -45,7 +45,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("method", ["fedrn", "feddiv", "fedcorr"])
+@pytest.mark.parametrize("method", ["fedrn", "feddiv", "fedcorr", "fedelc", "fedsir"])
 def test_methods_with_much_to_remember(method, tmp_path, lend):
     own = SMALL | {"method": method, "model": "mlp", "clients": 8, "rounds": 5}
     found = {}

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from tests.by_hand import identity, one_client
 from torch import nn
 
 from fedwinnow.api import run
@@ -20,7 +21,6 @@ from fedwinnow.mathematics.payload import FlatModel
 from fedwinnow.methods.fedelc import FedElc, LearnedLabels, geometric_median
 from fedwinnow.steps.noisy_sites import CLEAN, NOISY, UNKNOWN
 from fedwinnow.testing import MethodTester, toy_data
-from tests.by_hand import identity, one_client
 
 
 class TestFedelc(MethodTester):
@@ -53,7 +53,7 @@ def terms() -> tuple[np.ndarray, np.ndarray, float, float, float]:
 
 
 def test_the_three_terms_of_the_loss():
-    p, q, compatible, original, entropy = terms()
+    p, _, compatible, original, entropy = terms()
     assert p == pytest.approx([0.09003, 0.66524, 0.24473], abs=1e-5)
     assert (compatible, original, entropy) == pytest.approx((8.26739, 9.0796e-5, 0.832396), abs=1e-5)
     # What the network minimises is L_c / C + β L_e / C; with α L_o, which it cannot change, L is 2.811335.
@@ -370,9 +370,7 @@ class Three(nn.Sequential):
         super().__init__(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
 
 
-def test_it_works_on_frozen_features_and_in_processes(tmp_path):
-    ends = []
-    for backend in ("serial", "processes:workers=2"):
-        result = play(tmp_path / backend[0], rounds=4, encoder="rows", model="linear", backend=backend)
-        ends.append((result.folder / "state.safetensors").read_bytes())
-    assert ends[0] == ends[1]
+def test_it_works_on_frozen_features(tmp_path):
+    result = play(tmp_path, rounds=4, encoder="rows", model="linear")
+    assert [row["stage"] for row in result.rounds][-1] == "correct"
+    assert result.rounds[-1]["accuracy"] > 0.8
