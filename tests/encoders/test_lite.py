@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -98,3 +100,30 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(lite, "PACKAGE", "no_such_package_of_weights")
     with pytest.raises(MissingExtraError, match=r"needs the extra 'encoders'"):
         Lite().open(SMALL)
+
+
+def test_openvino_computes_the_same_features_up_to_the_last_bits():
+    pytest.importorskip("openvino", reason="needs the extra 'openvino'")
+    ours, theirs = Lite().open(SMALL), Lite(engine="openvino").open(SMALL)
+    images = np.stack([picture(), picture()[::-1], picture()[:, ::-1]])
+    assert theirs.encode(images) == pytest.approx(ours.encode(images), abs=1e-5)
+    assert (theirs.encode(images) == theirs.encode(images)).all()
+    assert theirs.hash != ours.hash  # sites agree on the engine, too
+    assert theirs.engine != ours.engine  # the cache keeps their features apart
+
+
+def test_openvino_is_loaded_without_the_package_that_reports_its_use():
+    pytest.importorskip("openvino", reason="needs the extra 'openvino'")
+    code = (
+        "import sys; from fedwinnow.encoders.lite import Lite; from fedwinnow.models.model import Shape;"
+        "Lite(engine='openvino').open(Shape('images', (32, 32, 3), 10));"
+        "print([name for name in sys.modules if name.startswith('openvino_telemetry')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_openvino_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(MissingExtraError, match=r"engine=openvino needs the extra 'openvino'"):
+        Lite(engine="openvino").open(SMALL)

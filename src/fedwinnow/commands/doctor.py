@@ -33,6 +33,7 @@ EXTRAS = {
     "transformers": "transformers",
     "sentence-transformers": "sentence_transformers",
     "onnx": "onnxscript",
+    "openvino": "openvino",
 }
 NEEDED = ("torch", "numpy", "scipy", "safetensors", "pillow")
 MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]!![/]"}
