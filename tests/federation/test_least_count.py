@@ -98,12 +98,18 @@ def test_small_sites_are_absent_and_small_classes_are_not_spoken_of(name, tmp_pa
 
 def test_every_key_with_something_per_class_is_known():
     declared = {name: set(find_method(name).by_class()) for name in EVERY if find_method(name).by_class()}
-    assert declared == {"winnow": {"statistics"}, "fednoro": {"indicator", "present"}, "rofl": {"centroids"}}
+    assert declared == {
+        "winnow": {"statistics"},
+        "fednoro": {"indicator", "present"},
+        "fedelc": {"indicator", "present"},
+        "fedsir": {"directions", "residuals", "spectra"},
+        "rofl": {"centroids"},
+    }
     assert find_method("fednoro:indicator=lid").by_class() == {}
     assert find_method("winnow:filter=relative").by_class() == {}
 
 
-@pytest.mark.parametrize("name", ["winnow", "fednoro", "rofl"])
+@pytest.mark.parametrize("name", ["winnow", "fednoro", "fedelc", "fedsir:rank_share=0.1", "rofl"])
 def test_without_a_least_count_small_classes_are_spoken_of(name, tmp_path, monkeypatch):
     wire = Wire(monkeypatch)
     run(tmp_path, method=name, **settings_for(name))
@@ -121,14 +127,17 @@ def host_of(folder: Path, method: str, data: Dataset, least: int) -> Host:
     return Host(stage.sites, stage.judged, stage.parts, stage.method, setup_of(stage.experiment, "cpu"), Memory(folder))
 
 
+MEASURED_BY = {"fednoro": "measure", "fedelc": "measure", "fedsir": "describe"}  # what asks for values per class
+
+
 def conversation_with(folder: Path, method: str, data: Dataset, least: int, client: int) -> list[Any]:
     """What a site says that is not a model, when it is visited twice with given models and asked for its values."""
     host = host_of(folder, method, data, least)
     sent = host.model.payload()
     seed = torch.Generator().manual_seed(3)
     other = {**sent, "weights": sent["weights"] + 0.3 * torch.randn(sent["weights"].shape, generator=seed)}
-    if method.startswith("fednoro"):
-        questions = [("measure", sent), ("measure", other)]
+    if method in MEASURED_BY:
+        questions = [(MEASURED_BY[method], sent), (MEASURED_BY[method], other)]
     else:
         shared = {"filter": host.method.filter_of({"filter": Confusions.start(3).flat}).flat}
         if "filter" in method:
@@ -145,12 +154,12 @@ def conversation_with(folder: Path, method: str, data: Dataset, least: int, clie
         answer = host.answer(Task(client, ask, 2, place, payload, memory))
         assert answer.error is None, answer.error
         memory = answer.memory
-        said += [answer.reply[key] for key in ("statistics", "indicator", "present") if key in answer.reply]
+        said += [answer.reply[key] for key in host.method.by_class() or ("statistics",) if key in answer.reply]
     return said
 
 
 @pytest.mark.parametrize("client", sorted(SMALL))
-@pytest.mark.parametrize("method", ["winnow", "winnow:filter=relative", "fednoro"])
+@pytest.mark.parametrize("method", ["winnow", "winnow:filter=relative", *MEASURED_BY])
 def test_no_value_of_a_site_depends_on_samples_of_its_small_classes(method, client, tmp_path):
     usual = conversation_with(tmp_path / "a", method, small_data(), LEAST, client)
     moved = conversation_with(tmp_path / "b", method, small_data(moved=1.5), LEAST, client)
@@ -168,7 +177,7 @@ def test_nor_on_which_of_its_small_classes_a_sample_is_in(tmp_path):
     assert data.train.labels[place] == 1
     data.train.labels[place] = 2  # now five of class 2 would be enough, so one of them goes to class 1
     data.train.labels[place + 1] = 1
-    for method in ("winnow", "fednoro"):
+    for method in ("winnow", *MEASURED_BY):
         pair = [conversation_with(tmp_path / f"{method}{i}", method, d, LEAST, 2) for i, d in enumerate((usual, data))]
         assert all(torch.equal(one, other) for one, other in zip(*pair, strict=True))
 
@@ -334,7 +343,7 @@ def test_a_least_count_below_nothing_is_refused():
 
 
 def test_nobody_has_enough_of_any_class(tmp_path):
-    for method in ("fednoro", "winnow", "rofl"):
+    for method in ("fednoro", "fedelc", "fedsir", "winnow", "rofl"):
         result = run(tmp_path / method, method=method, least_count=25)  # 30 samples a site, ten of each class
         assert result.summary["status"] == "finished"
 

@@ -254,7 +254,8 @@ class FedSir(Method):
         """Of every class: v, V, and the numbers by which the server weighs them (samples, gap, share of the first)."""
         client.model.load(got)
         _, features = client.predict_with_features()
-        held = [features[client.given == number] for number in range(client.classes)]
+        told = ~client.few[client.given]  # not even the number of a small class's residuals may be told
+        held = [features[told & (client.given == number)] for number in range(client.classes)]
         spectra = [spectrum_of(rows, self.rank_share, self.residual_rows) for rows in held]
         most = max(len(residuals) for _, residuals, *_ in spectra)
         padded = features.new_zeros(client.classes, most, features.shape[1])
