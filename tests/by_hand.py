@@ -27,6 +27,10 @@ def one_client(
     features = np.asarray(rows, dtype=np.float32)
     optimizer = catalogue.make("optimizers", f"sgd:lr={lr},momentum={training.pop('momentum', 0)}")
     assert isinstance(optimizer, Optimizer)
+
+    def made() -> FlatModel:
+        return FlatModel(make_model(model, Shape("rows", features.shape[1:], classes)))
+
     return Client(
         id=0,
         round=1,
@@ -34,7 +38,8 @@ def one_client(
         features=Resident(features),
         given=torch.tensor(labels),
         classes=classes,
-        model=FlatModel(make_model(model, Shape("rows", features.shape[1:], classes))),
+        model=made(),
+        spare=made,
         training=Training(**({"epochs": 1, "batch_size": 100} | training)),
         optimizer=optimizer,
         input_step=InputStep("rows", (), ()),

@@ -340,6 +340,23 @@ def test_a_clean_client_learns_its_given_labels_by_logit_adjustment():
     assert client.forward_samples == client.backward_samples == 3
 
 
+def test_a_visit_of_a_noisy_client():
+    """One batch of three, labels refreshed before, one of them distilled: the whole step in plain NumPy."""
+    rows, given, labels = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 1.0]]), [0, 0, 1], [0, 1, 1]
+    client = one_client(rows, given, lr=0.5)
+    client.state |= {"labels": torch.tensor(labels), "doubtful": torch.tensor([False, False, True])}
+    got = identity() | {"role": torch.tensor([NOISY]), "share": torch.tensor([0.2])}
+    reply = FedSir().train(client, got)
+    powers = np.exp(rows + np.log([2 / 3, 1 / 3]))  # the identity's logits, adjusted by the given labels' frequencies
+    p = powers / powers.sum(1, keepdims=True)
+    q = np.exp(rows / 0.8) / np.exp(rows / 0.8).sum(1, keepdims=True)  # the received model, not adjusted
+    w = np.array([[0.0], [0.0], [0.2]])
+    slope = (w * (p - q) + (1 - w) * (p - np.eye(2)[labels])) / 3
+    wanted = [*(np.eye(2) - 0.5 * slope.T @ rows).flatten(), *(-0.5 * slope.sum(0))]
+    assert reply["weights"].tolist() == pytest.approx(wanted, abs=1e-6)
+    assert (client.forward_samples, client.backward_samples) == (3 + 3, 3)
+
+
 @pytest.mark.parametrize("aggregation", ["distance", "mean"])
 def test_distant_noisy_models_weigh_less(tmp_path, aggregation):
     server = one_server(tmp_path, clients=4)
