@@ -252,6 +252,21 @@ def test_a_refresh_from_clean_clients_to_noisy_ones(tmp_path):
     assert noisy.state["labels"].tolist() == [0, 0, 1, 1]  # the logits of the identity are the rows
 
 
+def test_a_small_class_does_not_even_shape_the_reply(tmp_path):
+    """Class 0 has a flat spectrum and so no residual; class 1, with two samples, would have one."""
+    rows = [[3.0, 0], [0, 3.0], [3.0, 0], [5.0, 0], [4.9, 0.1]]
+    usual, client = (one_client(rows, [0, 0, 0, 1, 1]) for _ in range(2))
+    assert FedSir().describe(usual, identity())["residuals"].shape == (2, 1, 2)
+    client.least_count = 3
+    told = FedSir().describe(client, identity())
+    assert told["residuals"].shape == (2, 0, 2)
+    assert not told["directions"][1].any()
+    assert not told["spectra"][1].any()
+    reference = FedSir(merge_class=1).references(one_server(tmp_path), {0: told})
+    assert reference["directions"].abs().numpy() == pytest.approx(np.array([[1, 0], [0, 0]]), abs=1e-6)
+    assert not reference["residuals"].any()
+
+
 def test_labels_start_from_the_given_ones_or_the_last():
     reference = {"directions": V[:, :2], "residuals": torch.zeros(2, 1, 2)}  # without residuals nothing agrees
     for start, wanted in (("given", [0, 0]), ("last", [1, 0])):
