@@ -36,7 +36,6 @@ from fedwinnow.mathematics.payload import Exposure, Payload, Slot
 from fedwinnow.mathematics.small_loss import ROUNDING, smallest
 from fedwinnow.options import option
 from fedwinnow.steps.noisy_sites import (
-    CLEAN,
     NOISY,
     UNKNOWN,
     distance_of_parameters,
@@ -46,8 +45,8 @@ from fedwinnow.steps.noisy_sites import (
     mean_by_nearness,
     noisy_by_indicator,
     to_nearest_clean,
+    verdict_by_role,
 )
-from fedwinnow.steps.site_labels import upper_half_where_wrong
 
 MEDIAN_STEPS, MEDIAN_PRECISION = 10, 1e-5
 
@@ -244,16 +243,9 @@ class FedElc(Method):
 
     def verdict(self, client: Client, got: Payload) -> Verdict:
         """By the losses of the global model; in the upper half where a noisy client's soft label has another class."""
-        verdict = super().verdict(client, got)
-        if int(got["role"]) == CLEAN:
-            return Verdict(verdict.p_wrong / 2, verdict.suggested)
-        if "label_logits" not in client.state:
-            return verdict
-        corrected = client.for_all(client.state["label_logits"].argmax(1), client.given)
-        changed = corrected != client.given
-        return Verdict(
-            upper_half_where_wrong(verdict.p_wrong, changed), torch.where(changed, corrected, verdict.suggested)
-        )
+        logits = client.state.get("label_logits")
+        corrected = None if logits is None else logits.argmax(1)
+        return verdict_by_role(super().verdict(client, got), client, got, corrected)
 
 
 @dataclass(frozen=True, eq=False)

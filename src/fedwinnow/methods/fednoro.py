@@ -44,6 +44,7 @@ from fedwinnow.steps.noisy_sites import (
     mean_by_nearness,
     noisy_by_indicator,
     to_nearest_clean,
+    verdict_by_role,
 )
 from fedwinnow.steps.second_model import second_model
 from fedwinnow.steps.site_labels import sample_losses
@@ -235,10 +236,7 @@ class PaperFedNoRo(Method):
 
     def verdict(self, client: Client, got: Payload) -> Verdict:
         """By the losses of the global model; on a clean client no label is called wrong."""
-        verdict = super().verdict(client, got)
-        if int(got["role"]) == CLEAN:
-            return Verdict(verdict.p_wrong / 2, verdict.suggested)
-        return verdict
+        return verdict_by_role(super().verdict(client, got), client, got)
 
 
 # --- Ablations, and what the released code does differently --------------------------------------------------------

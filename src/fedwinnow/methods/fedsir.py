@@ -44,9 +44,10 @@ from fedwinnow.steps.noisy_sites import (
     give_roles,
     mean_by_nearness,
     to_nearest_clean,
+    verdict_by_role,
 )
 from fedwinnow.steps.second_model import second_model
-from fedwinnow.steps.site_labels import current_labels, upper_half_where_wrong
+from fedwinnow.steps.site_labels import current_labels
 
 CLEAN_MODEL = "clean."  # before the keys of θ_clean in the server's memory
 STARTS, EM_STEPS = 30, 2000
@@ -373,16 +374,7 @@ class FedSir(Method):
 
     def verdict(self, client: Client, got: Payload) -> Verdict:
         """By the losses of the global model; in the upper half where a noisy client has relabelled the sample."""
-        verdict = super().verdict(client, got)
-        if int(got["role"]) == CLEAN:
-            return Verdict(verdict.p_wrong / 2, verdict.suggested)
-        if "labels" not in client.state:
-            return verdict
-        labels = client.for_all(client.state["labels"], client.given)
-        changed = labels != client.given
-        return Verdict(
-            upper_half_where_wrong(verdict.p_wrong, changed), torch.where(changed, labels, verdict.suggested)
-        )
+        return verdict_by_role(super().verdict(client, got), client, got, client.state.get("labels"))
 
 
 # --- spectra of features, in float64 ----------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Telling noisy sites from clean ones by their losses per class, and giving distant models of noisy ones less weight.
 
-FedNoRo's two ideas; FedELC takes both of them, FedSIR the second.
+FedNoRo's two ideas; FedELC takes both of them, FedSIR the second. All three judge labels by the role of their site.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.method import Replies
+from fedwinnow.federation.method import Replies, Verdict
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.aggregators import WeightedMean
 from fedwinnow.mathematics.gaussian_mixture import Covariance, Measure
 from fedwinnow.mathematics.noisy_clients import Detect, noisy_set, prepared
 from fedwinnow.mathematics.payload import FlatModel, Payload
 from fedwinnow.mathematics.two_gaussians import exact
-from fedwinnow.steps.site_labels import sample_losses
+from fedwinnow.steps.site_labels import sample_losses, upper_half_where_wrong
 
 UNKNOWN, CLEAN, NOISY = -1, 0, 1  # in server.state["role"], one number per site
 
@@ -106,3 +106,17 @@ def mean_by_nearness(server: Server, models: dict[int, Payload], distances: Tens
     for near, reply in zip(nearness(distances), models.values(), strict=True):
         mean.add(reply, float(reply["samples"]) * float(near))
     return mean.result()
+
+
+# --- the verdict on labels --------------------------------------------------------------------------------------------
+
+
+def verdict_by_role(verdict: Verdict, client: Client, got: Payload, corrected: Tensor | None = None) -> Verdict:
+    """On a clean client no label is called wrong; on a noisy one those that it has corrected, if it corrects any."""
+    if int(got["role"]) == CLEAN:
+        return Verdict(verdict.p_wrong / 2, verdict.suggested)
+    if corrected is None:
+        return verdict
+    labels = client.for_all(corrected, client.given)
+    changed = labels != client.given
+    return Verdict(upper_half_where_wrong(verdict.p_wrong, changed), torch.where(changed, labels, verdict.suggested))
