@@ -113,7 +113,10 @@ class FedSir(Method):
         "clean_mean", "Features by the mean of the clean clients' last models (code), or by the global model."
     )
     rank_share: float = option(
-        10 / 11, "Main directions have this share of the singular values; the residuals follow.", above=0, at_most=1
+        0.9090909090909091,
+        "Main directions have this share (10/11) of the singular values; the residuals follow.",
+        above=0,
+        at_most=1,
     )
     residual_rows: Literal["next", "last", "all"] = option(
         "next", "Residuals: the 12 vectors after the main ones (code), the 12 smallest, or all."
