@@ -211,3 +211,11 @@ def test_the_command_line_and_toml(tmp_path, monkeypatch, capsys):
         main(["encoders"])
     assert ended.value.code == 0
     assert "lite" in capsys.readouterr().out
+
+
+def test_a_sweep_is_continued_and_other_weights_make_its_runs_stale(settings, own, tmp_path):
+    settings |= {"out": tmp_path / "sweep", "seeds": 2, "rounds": 1}
+    assert [one.status for one in fedwinnow.sweep(["fedavg"], **settings).outcomes] == ["finished"] * 2
+    assert [one.status for one in fedwinnow.sweep(["fedavg"], **settings).outcomes] == ["skipped"] * 2
+    own.write_text(OWN.format(factor=3.0))
+    assert "the weights or settings of the encoder" in fedwinnow.sweep(["fedavg"], **settings).stale[1].message

@@ -9,6 +9,7 @@ from typing import Any
 from fedwinnow.data.content_hash import Contents
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load
+from fedwinnow.encoders.make_encoder import DataEncoder
 from fedwinnow.errors import DataError, FedwinnowError
 from fedwinnow.experiment.identity import Identity, code_in, data_in, staleness, stored_identity
 from fedwinnow.experiment.run_folder import RunFolder
@@ -40,14 +41,14 @@ class Present:
         """The identity of a run made now; data that is not on this machine counts as unchanged."""
         try:
             samples, public = self.data(experiment)
-            data = data_in(samples, public)
+            found = {"data": data_in(samples, public), "encoder": self.encoder(experiment)}
         except FedwinnowError:
-            data = stored["data"]
-        return {"code": self.code(experiment), "data": data}
+            found = {"data": stored["data"], "encoder": stored.get("encoder", {})}
+        return {"code": self.code(experiment)} | found
 
     def code(self, experiment: Experiment) -> dict[str, Any]:
-        """The user's code behind method, model and optimizer."""
-        key = (experiment.method, experiment.model, experiment.optimizer)
+        """The user's code behind method, model, optimizer and encoder."""
+        key = (experiment.method, experiment.model, experiment.optimizer, experiment.encoder)
         found: dict[str, Any] = self.once(key, lambda: code_in(experiment, find_method(experiment.method)))
         return found
 
@@ -57,6 +58,14 @@ class Present:
         other = None if amount(public) is not None else self.once((public,), lambda: load(public).known_contents())
         return self.once((experiment.data, experiment.scene), lambda: contents_of(experiment)), other
 
+    def encoder(self, experiment: Experiment) -> dict[str, Any]:
+        """The hash of the encoder's weights and settings; empty for a run without one."""
+        spec = experiment.encoder
+        if spec is None:
+            return {}
+        data = (experiment.data, experiment.scene)
+        return {"hash": self.once((spec, *data), lambda: hash_of_encoder(spec, dataset_of(experiment)))}
+
     def once(self, key: tuple[Any, ...], look: Any) -> Any:
         """The result of `look`, computed once per key; the objects are kept, so that their ids stay unique."""
         numbers = tuple(one if isinstance(one, str) else id(one) for one in key)
@@ -65,11 +74,21 @@ class Present:
         return self.found[numbers][1]
 
 
+def hash_of_encoder(spec: Any, dataset: Dataset) -> str:
+    """What stands for an encoder's weights and settings."""
+    return DataEncoder.for_data(spec, dataset).opened.hash
+
+
 def contents_of(experiment: Experiment) -> Contents:
     """The contents of an experiment's data, before samples are dealt to clients."""
+    dataset = dataset_of(experiment)
+    if dataset is experiment.data:  # as in a run: for arrays from a program, the arrays themselves count
+        dataset = dataclasses.replace(dataset, contents=None)
+    return dataset.known_contents()
+
+
+def dataset_of(experiment: Experiment) -> Dataset:
+    """An experiment's data, before samples are dealt to clients."""
     if experiment.scene is not None:
-        return Scene.load(Path(experiment.scene)).dataset.known_contents()
-    data = experiment.data
-    if isinstance(data, Dataset):  # as in a run: for arrays from a program, the arrays themselves count
-        return dataclasses.replace(data, contents=None).known_contents()
-    return load(data).known_contents()
+        return Scene.load(Path(experiment.scene)).dataset
+    return experiment.data if isinstance(experiment.data, Dataset) else load(experiment.data)
