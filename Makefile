@@ -10,7 +10,7 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[figures,parquet,dask,flower,encoders,onnx]" --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[figures,parquet,excel,dicom,h5,dask,flower,encoders,onnx,privacy,secure]" --group dev
 	@touch $(READY)
 
 demo: $(READY)

@@ -1,8 +1,9 @@
 """The cases of the battery: data with known truth at five sites, and what was done to its labels.
 
 A case is named `data/errors/dealt`: `digits/uniform10/lot` has one label in ten wrong, and five sites by lot;
-`dirichlet` deals the classes out unevenly. The made data (`coin80`, `age`, ...) has right labels that are hard or
-impossible to predict: no rule can tell these from wrong ones, so nothing may be claimed there.
+`dirichlet` deals the true classes out unevenly, `given` the given labels. The made data (`coin80`, `age`, ...) has
+right labels that are hard or impossible to predict: no rule can tell these from wrong ones, so nothing may be claimed
+there.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ SHARES = (0.42, 0.28, 0.17, 0.09, 0.04)  # of the samples, per site
 SLOPPY_SITE, SLOPPY, TIDY = 1, 0.4, 0.03  # the rates of wrong labels at one site, and at the others
 MOST = 2000  # samples of a case
 PACKAGES = ("torch", "sympy", "matplotlib", "sklearn", "scipy", "networkx", "sqlalchemy", "numpy")
-LOT, DIRICHLET = "lot", "dirichlet:alpha=0.5,minimum=20"
+OTHER_PACKAGES = ("dask", "mpmath", "distributed", "hypothesis", "pydantic", "onnx", "setuptools", "flwr")
+LOT, GIVEN = "lot", "given"
+DIRICHLET = "dirichlet:alpha=0.5,minimum=20"
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,11 @@ class Case:
     data: str
     errors: str
     dealt: str = "lot"
+
+    def __post_init__(self) -> None:
+        """Which site is sloppy cannot follow from labels that follow from the site."""
+        if self.dealt == GIVEN and self.errors == "sloppy":
+            raise ValueError("errors of a sloppy site need the sites first; deal them out by true labels or by lot.")
 
     @property
     def name(self) -> str:
@@ -59,6 +67,7 @@ class Case:
 
 
 ENCODERS = {"cifar10": "lite", "cifar10n": "lite", "words": "words", "tfidf": "tfidf"}
+ENCODERS |= {"cifar10-other": "lite", "words-other": "words"}
 MADE_WITH_ERRORS = ("coin80", "age", "gauss10", "gauss20", "six")
 ERRORS = ("uniform10", "none", "sloppy", "uniform30", "conf10", "uniform5", "conf30")
 SKEWED = ("digits", "segment", "fashion")
@@ -83,6 +92,15 @@ def all_cases() -> list[Case]:
         found += [Case(data, errors) for data in REAL if errors not in LEFT_OUT.get(data, ())]
     found += [Case(data, errors, "dirichlet") for data in SKEWED for errors in ("none", "uniform10", "sloppy")]
     return [*found, Case("cifar10n", "aggregate"), Case("cifar10n", "worse")]
+
+
+def development_cases() -> list[Case]:
+    """Cases to choose a rule by: other samples where there are enough, and other rates; run them with other seeds."""
+    errors = ("none", "uniform10", "conf10", "conf5", "uniform5", "conf20")
+    found = [
+        Case(data, kind) for data in ("fashion-other", "cifar10-other", "words-other", "clouds") for kind in errors
+    ]
+    return found + [Case(data, kind) for data in ("digits", "segment") for kind in ("conf15", "uniform15", "conf5")]
 
 
 # --- data ----------------------------------------------------------------------------------------------------------
@@ -115,33 +133,41 @@ def of_table(name: str) -> Callable[[], Dataset]:
     return read
 
 
-def of_fashion() -> Dataset:
+def of_fashion(start: int = 0) -> Callable[[], Dataset]:
     """Fashion-MNIST as rows of 14 x 14 numbers: as pictures an audit of all cases would take a day."""
-    train = load("fashion-mnist").train
-    rows = np.random.RandomState(7).permutation(len(train))[: 2 * MOST]
-    pictures = train.features.take(rows).reshape(-1, 14, 2, 14, 2).astype(np.float64).mean((2, 4))
-    return from_arrays(standardised(pictures.reshape(len(rows), -1)), train.labels[rows], name="fashion")
+
+    def read() -> Dataset:
+        train = load("fashion-mnist").train
+        rows = np.random.RandomState(7).permutation(len(train))[start : start + 2 * MOST]
+        pictures = train.features.take(rows).reshape(-1, 14, 2, 14, 2).astype(np.float64).mean((2, 4))
+        return from_arrays(standardised(pictures.reshape(len(rows), -1)), train.labels[rows], name="fashion")
+
+    return read
 
 
-def of_cifar(name: str) -> Callable[[], Dataset]:
+def of_cifar(name: str, start: int = 0) -> Callable[[], Dataset]:
     """The first CIFAR-10 images; CIFAR-10N has labels that people gave beside them."""
-    return lambda: first_rows(load(name), 2 * MOST)
+    return lambda: rows_of(load(name), np.arange(start, start + 2 * MOST))
 
 
-def first_rows(dataset: Dataset, count: int) -> Dataset:
+def rows_of(dataset: Dataset, rows: Ints) -> Dataset:
     """The same data with fewer training samples."""
-    return dataclasses.replace(dataset, train=dataset.train.subset(np.arange(count)), test=None)
+    return dataclasses.replace(dataset, train=dataset.train.subset(rows), test=None)
 
 
-def of_docstrings() -> Dataset:
+def of_docstrings(packages: tuple[str, ...] = PACKAGES) -> Callable[[], Dataset]:
     """What eight installed packages say about their functions; the class is the package, whose name is taken out."""
-    lines = ["text,label"]
-    for package in PACKAGES:
-        for text in sorted(docstrings(package))[: MOST // 4]:
-            lines.append(f'"{text}",{package}')
-    path = cache_folder() / "battery-docstrings.csv"
-    write_text(path, "\n".join(lines) + "\n")
-    return load(f"csv:path={path},label=label,text=text")
+
+    def read() -> Dataset:
+        lines = ["text,label"]
+        for package in packages:
+            for text in sorted(docstrings(package))[: MOST // 4]:
+                lines.append(f'"{text}",{package}')
+        path = cache_folder() / f"battery-docstrings{'' if packages == PACKAGES else '-other'}.csv"
+        write_text(path, "\n".join(lines) + "\n")
+        return load(f"csv:path={path},label=label,text=text")
+
+    return read
 
 
 def docstrings(package: str) -> set[str]:
@@ -188,12 +214,17 @@ REAL: dict[str, Callable[[], Dataset]] = {
     "soybean": of_table("soybean"),
     "segment": of_table("segment"),
     "hypothyroid": of_table("hypothyroid"),
-    "fashion": of_fashion,
+    "fashion": of_fashion(),
     "cifar10": of_cifar("cifar10"),
-    "words": of_docstrings,
-    "tfidf": of_docstrings,
+    "words": of_docstrings(),
+    "tfidf": of_docstrings(),
 }
-OTHER: dict[str, Callable[[], Dataset]] = {"cifar10n": of_cifar("cifar10n")}
+OTHER: dict[str, Callable[[], Dataset]] = {
+    "cifar10n": of_cifar("cifar10n"),
+    "fashion-other": of_fashion(2 * MOST),
+    "cifar10-other": of_cifar("cifar10", 2 * MOST),
+    "words-other": of_docstrings(OTHER_PACKAGES),
+}
 Luck = np.random.RandomState
 
 
@@ -227,6 +258,12 @@ def six_bells(luck: Luck) -> tuple[Any, Any]:
     """Six normal clouds of unequal size that overlap."""
     y = luck.choice(6, 2000, p=(0.5, 0.2, 0.1, 0.1, 0.05, 0.05))
     return luck.normal(size=(2000, 10)) + (0.9 * luck.normal(size=(6, 10)))[y], y
+
+
+def far_clouds(luck: Luck) -> tuple[Any, Any]:
+    """Eight clouds with long tails: some samples lie in the middle of any other cloud."""
+    y = luck.randint(0, 8, 2000)
+    return luck.standard_t(2.5, size=(2000, 12)) + (1.6 * luck.normal(size=(8, 12)))[y], y
 
 
 def constant(luck: Luck) -> tuple[Any, Any]:
@@ -265,6 +302,9 @@ MADE: dict[str, Callable[[Luck], tuple[Any, Any]]] = {
 }
 
 
+DRAWN = MADE | {"clouds": far_clouds}
+
+
 @lru_cache(maxsize=2)
 def whole(data: str) -> Dataset:
     """A real set, read once."""
@@ -274,8 +314,8 @@ def whole(data: str) -> Dataset:
 def drawn(data: str, seed: int) -> Dataset:
     """The samples of a case with labels that are right: another draw for every seed."""
     luck = Luck(seed + 1)
-    if data in MADE:
-        x, y = MADE[data](luck)
+    if data in DRAWN:
+        x, y = DRAWN[data](luck)
         return from_arrays(standardised(x) if data != "constant" else x, y, name=data)
     found = whole(data)
     if len(found.train) <= MOST:
@@ -291,8 +331,12 @@ def made(case: Case, seed: int) -> Dataset:
     dataset = drawn(case.data, seed)
     train = dataset.train
     true = train.labels if train.true is None else train.true
-    site = site_of(case, true, dataset.classes, seed)
-    given = given_labels(case, dataset, true, site, seed)
+    if case.dealt == GIVEN:  # the errors come first; those of `sloppy` need the sites before
+        given = given_labels(case, dataset, true, np.zeros(len(true), np.int64), seed)
+        site = site_of(case, given, dataset.classes, seed)
+    else:
+        site = site_of(case, true, dataset.classes, seed)
+        given = given_labels(case, dataset, true, site, seed)
     labelled: Samples = dataclasses.replace(
         train, labels=given, true=true, sites=np.array([f"site-{number + 1}" for number in site]), human={}
     )
@@ -301,17 +345,17 @@ def made(case: Case, seed: int) -> Dataset:
     )
 
 
-def site_of(case: Case, true: Ints, classes: int, seed: int) -> Ints:
+def site_of(case: Case, labels: Ints, classes: int, seed: int) -> Ints:
     """The site of every sample: shares by lot, or classes dealt out unevenly."""
-    if case.dealt == "lot":
-        bounds = np.cumsum(SHARES)[:-1] * len(true)
-        place = np.empty(len(true), np.int64)
-        place[Luck(seed + 100).permutation(len(true))] = np.arange(len(true))
+    if case.dealt == LOT:
+        bounds = np.cumsum(SHARES)[:-1] * len(labels)
+        place = np.empty(len(labels), np.int64)
+        place[Luck(seed + 100).permutation(len(labels))] = np.arange(len(labels))
         return np.searchsorted(bounds, place, side="right").astype(np.int64)
     rule = catalogue.make("partitions", DIRICHLET)
     assert isinstance(rule, Partition)
-    holdings = rule.split(Population(true, classes, len(SHARES), seed))
-    found = np.empty(len(true), np.int64)
+    holdings = rule.split(Population(labels, classes, len(SHARES), seed))
+    found = np.empty(len(labels), np.int64)
     found[holdings.rows] = holdings.client
     return found
 

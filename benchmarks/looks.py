@@ -28,6 +28,9 @@ FIGURES = (
     "claim_false",
     "recall_at_least_half",
     "over_calls",
+    "calls_cover",
+    "calls_width",
+    "calls_overclaim",
     "settled",
     "settled_right",
 )
@@ -106,7 +109,8 @@ def measure_looks(
     these intervals; `overclaims`: of these lists, how many lower ends are more than 0.10 above the truth;
     `recall_at_least_half`: of the wrong labels, how many are in the longest list whose lower end is 0.5 or more, and
     `claim_false`: how often less than half of that list is wrong; `over_calls`: claimed minus true precision of the
-    labels in strata with p_wrong of 0.5 or more, from 10 such labels on; `settled`: a list of 10 or more has a lower
+    labels in strata with p_wrong of 0.5 or more, from 10 such labels on, and `calls_cover`, `calls_width` and
+    `calls_overclaim` of the interval of that list; `settled`: a list of 10 or more has a lower
     end of 0.5, or the first 2 % an upper end below it, and `settled_right`: whether that is so. With sites also
     `site_covers`, `site_over` (claimed minus true share of all labels) for sites with 20 looks or more. None: it
     never happened.
@@ -173,6 +177,9 @@ def figures_of(result: Any, truth: NDArray[np.int64], wrong: NDArray[np.bool_]) 
     if calls >= FEWEST_CALLS:
         number = [one.labels for one in lists].index(calls)
         figures["over_calls"] = lists[number].mean - float(true_shares[number])
+        figures["calls_cover"] = float(inside[number])
+        figures["calls_width"] = lists[number].high - lists[number].low
+        figures["calls_overclaim"] = float(lists[number].low - true_shares[number] > 0.10)
     top = result.first(max(1, round(TOP * len(wrong))))
     figures["settled"] = float(bool(held) or top.high < 0.5)
     if held or top.high < 0.5:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 from benchmarks.results import paired
 from fedwinnow.backends.make_backend import Serial
 from fedwinnow.deployment.agreement import describe_run, hello_of
+from fedwinnow.deployment.certificates import make_certificates
 from fedwinnow.deployment.flower_environment import prepare as keep_quiet
-from fedwinnow.deployment.keys import ServerFiles, make_certificates
+from fedwinnow.deployment.keys import ServerFiles
 from fedwinnow.errors import RunError, missing_extra
 from fedwinnow.experiment.prepare import prepare, setup_of
 from fedwinnow.experiment.settings import Experiment
@@ -100,6 +101,7 @@ def reached(experiment: Experiment, names: tuple[str, ...], folder: Path) -> Ite
     from fedwinnow.deployment.flower_backend import Flower
     from fedwinnow.deployment.flower_link import Link
     from fedwinnow.deployment.flower_run import Terms, gather, other_scene
+    from fedwinnow.deployment.ledger_heads import Heads
 
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -118,7 +120,8 @@ def reached(experiment: Experiment, names: tuple[str, ...], folder: Path) -> Ite
     try:
         terms = Terms(len(names), say=lambda text: None, names=link.name_of)
         roster = gather(link.grid, hello_of(stage, simulated=True), other_scene(stage), terms)
-        yield Flower(host, roster, describe_run(stage, simulated=True), stage.site_names, terms.timeout)
+        heads = Heads(folder, lambda text: None)
+        yield Flower(host, roster, describe_run(stage, simulated=True), stage.site_names, terms.timeout, heads)
     finally:
         for site in sites:
             site.kill()

@@ -81,5 +81,6 @@ def conversation(method: Any, server: Server, answer: Any) -> list[tuple[str, li
             server.settle()
             return asked
         asked.append((exchange.ask, list(exchange.clients)))
+        server.answered = list(exchange.clients)
         sent = [(client, exchange.send(client)) for client in exchange.clients]
         replies = iter([(client, answer(exchange.ask, client, payload)) for client, payload in sent])

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedwinnow.backends.worker_pool import spawning
@@ -59,6 +60,7 @@ def act(words: list[str], log: str, folder: str, tamper: str | None) -> None:
 TAMPERED: dict[str, Callable[[Tensor], Tensor]] = {
     "nan": lambda weights: weights * float("nan"),
     "shape": lambda weights: weights[:-1],
+    "huge": lambda weights: torch.full_like(weights, 3e38),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks.battery import Said, Saved, figures, goals, page
+from benchmarks.battery import Said, Saved, figures, goals, limits, page
 from benchmarks.battery_cases import MADE, Case, all_cases, given_labels, made, site_of
 
 
@@ -88,3 +88,16 @@ def test_goals_tell_reached_from_missed():
     assert met["AUROC of the order, 1 audits: mean"] is False
     assert all(reached is None for name, _, _, reached in goals([clean], []) if "recall" in name)
     assert "| digits/uniform10/lot | calls |" in page([line, clean], [])
+
+
+def test_the_page_names_every_audit_and_site_that_claims_too_much():
+    line = {"case": "a/uniform10/lot", "seed": "0", "samples": "40", "source": "x", "said": "calls", "wrong": "9"}
+    many = line | {"calls": "25", "over": "0.11", "site_over": "0.3"}
+    few = line | {"case": "b/uniform10/lot", "calls": "12", "over": "0.25", "site_over": "0.1"}
+    found = limits([many, few, line | {"calls": "9", "over": "0.9"}])
+    above = "More than 0.10 is claimed above the truth in 1"
+    assert found == [
+        f"- Audits with 20 calls or more: 1. {above}: a/uniform10/lot (seed 0) +0.11.",
+        f"- Audits with 10 to 19 calls, of which no percentage is stated: 1. {above}: b/uniform10/lot (seed 0) +0.25.",
+        f"- The worst site with 10 calls of each audit that has one: 2. {above}: a/uniform10/lot (seed 0) +0.30.",
+    ]

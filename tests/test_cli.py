@@ -180,6 +180,14 @@ def test_a_trial_audit_that_calls_nothing_says_so(capsys):
     assert said.startswith("measured, because labels were made wrong here: 0 of 7 wrong labels found; no calls.")
 
 
+def test_a_trial_without_wrong_labels_does_not_speak_of_labels_made_wrong(capsys):
+    show_truth({"truth": {"found": 0, "wrong": 0, "called": 4}}, Flags().console())
+    said = " ".join(capsys.readouterr().out.split())
+    assert said == (
+        "measured, because the true labels are known here: none is wrong; 0 of its 4 calls are right (0 %)."
+    )
+
+
 # --- the catalogue -------------------------------------------------------------------------------------------------
 
 FAMILIES = {"data": "digits", "partitions": "shards", "noises": "uniform", "flips": "pair", "models": "resnet18"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import runpy
 from pathlib import Path
 
@@ -37,16 +36,6 @@ def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in (ROOT / "docs").rglob("*.md"):
         assert str(page.relative_to(ROOT / "docs")) in navigation
-
-
-def test_the_python_page_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})
-    assert "last-10 accuracy" in capsys.readouterr().out
-    assert (tmp_path / "runs" / "third" / "report.html").exists()
 
 
 def test_the_page_of_own_methods_shows_the_example() -> None:

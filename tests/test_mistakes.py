@@ -21,7 +21,7 @@ MISTAKES = f"""
 demmo | 2 | unknown command 'demmo' ... Did you mean 'demo'?
 scene | 2 | needs a second word ... scene make, scene show
 scene mak | 2 | Did you mean 'scene make'?
-paper | 2 | paper list, paper run, paper table
+paper | 2 | paper list, paper show, paper run, paper table
 run --method fedavg:loss="sce:alpha=6,beta=1" | 2 | 'beta' ... Allowed: aggregate ... 'fedavg:loss="sce:alpha=6,beta=1"'
 run --rouds 3 | 2 | unknown flag '--rouds' ... Did you mean '--rounds'? ... --seed
 scene make --sede 3 | 2 | Did you mean '--seed'?
@@ -29,6 +29,16 @@ scene show scene --limt 3 | 2 | Did you mean '--limit'?
 scene draw scene --fromat png | 2 | Did you mean '--format'?
 scene export scene --outt a.npz | 2 | Did you mean '--out'?
 scene import --form a.npz | 2 | Did you mean '--from'?
+run --privacy sampel:epsilon=8 | 2 | unknown kind of privacy 'sampel' ... Did you mean 'sample'?
+run --privacy sample:epsilon=8,noise=2 | 2 | 'noise' ... Allowed: clip, delta, epsilon
+run --privacy sample:epsilon=0 | 2 | epsilon=0 ... at least 0.01
+run --privacy sample --method winnow | 2 | also sends 'statistics' ... fedavg, fedprox, gce and sce
+run --privacy sample --secure-sums | 2 | --privacy sample and --secure-sums ... one of them
+run --privacy client --method fedavg:aggregate=median | 2 | aggregate=median ... allowed: mean
+run --privacy sample --method mixup | 2 | mixes samples ... mixup=0
+run --privacy sample --encoder rows {TABLE} | 2 | scaled by sums ... rows:scale=l2
+run --privacy sample --model lenet:norm=batch --out new | 2 | normalises over batches ... norm=group
+audit --privacy sample | 2 | --privacy
 audit --treshold 0.9 | 2 | Did you mean '--threshold'?
 review audited/north --reviever anna | 2 | Did you mean '--reviewer'?
 apply audited --inplace | 2 | Did you mean '--in-place'?
@@ -128,7 +138,7 @@ run --data csv:path=ragged.csv,label=diagnosis --out new | 3 | row 2 (line 3) ..
 run --data csv:path=gap.csv,label=diagnosis --out new | 3 | row 2 (line 3) ... is missing
 run --data csv:path=twice.csv,label=diagnosis,id=id --out new | 3 | row 2 (line 3): the id 'a'
 run --data csv:path=homeless.csv,label=diagnosis,site=hospital --out new | 3 | row 2 (line 3): the site
-run --data csv:path=latin.csv,label=diagnosis --out new | 3 | line 2: not UTF-8
+run --data csv:path=latin.csv,label=diagnosis,encoding=utf-8 --out new | 3 | line 2: not UTF-8
 run {TABLE},image=age --out new | 3 | row 1 (line 2) ... there is no file 20
 run {TABLE} --model resnet18 --clients 3 --out new | 2 | was given rows; allowed: images ... mlp
 run {TABLE} --views flip --clients 3 --out new | 2 | --views flip ... samples are rows ... Leave it out
@@ -206,15 +216,35 @@ apply --undo good.csv --out b.csv | 3 | no receipt
 serve --rounsd 3 | 2 | Did you mean '--rounds'?
 serve | 2 | --sites 0 ... 1 or more
 serve --backend serial | 2 | unknown flag '--backend'
+serve {TABLE} --sites 3 --insecure --secure-sums | 2 | --secure-sums was given without --tls
+run --secure-sums --method krum --out new | 2 | method 'krum' must see 'weights', 'counters' ... winnow
+run --secure-sums --clients 2 --participation 1 --out new | 2 | 2 sites take part in a round ... at least 3
+run --secure-sums --secure-threshold 0.3 --out new | 2 | --secure-threshold 0.3 ... at least 0.5
+{SITES} --secure-sums | 2 | an audit must see answers of every single site
 serve --noise none | 2 | unknown flag '--noise'
 join | 2 | no --tls was given ... --insecure
 join --server | 2 | --server was given without a value
+serve {TABLE} --sites 1 --insecure --threshold 0.7 | 2 | --threshold was given without --audit
+serve {TABLE} --sites 1 --insecure --audit --threshold 7 | 2 | --threshold 7.0 was given; allowed: above 0 and at most 1
+serve {TABLE} --sites 1 --insecure --audit --encoder auto | 2 | over a network ... --encoder lite
+serve {TABLE} --sites 1 --insecure --audit --update audited | 2 | --data ... was given with --update
+serve --sites 1 --insecure --update audited | 2 | --update was given without --audit
 serve {TABLE} --sites 1 --port 99999 --insecure | 2 | --port 99999 ... 1 to 65535
 join --server nowhere --data good.csv --name a --insecure | 2 | host:port
 join --server localhost:99999 --data good.csv --name a --insecure | 2 | --server localhost:99999 ... host:port
 join --server münchen.de:8443 --data good.csv --name a --insecure | 2 | its xn-- form
 join --data good.csv --insecure --patience -1 | 2 | --patience -1 ... 0 seconds or more
+join --check --data good.csv | 2 | no --tls was given ... --insecure
+join --check --server nowhere --data good.csv --insecure | 2 | host:port
 join --data good.csv --insecure --allow-exposure all | 2 | --allow-exposure ... model
+join --data good.csv --insecure | 2 | there is no terminal ... --write-policy ... --yes
+join --data good.csv --insecure --quiet | 2 | --quiet was given ... --policy ... --yes
+join --data good.csv --insecure --yes --policy good.toml | 2 | --yes and --policy exclude each other
+join --data good.csv --insecure --allow-exposure sample --policy good.toml | 2 | --allow-exposure sample ... exposure
+join --data good.csv --insecure --policy nowhere.toml | 3 | there is no such file ... --write-policy nowhere.toml
+join --data good.csv --insecure --policy key.toml | 2 | --policy key.toml: unknown key 'clientz' ... Allowed
+join --data good.csv --insecure --policy bad.toml | 3 | --policy bad.toml: not a TOML file
+join --write-policy good.csv | 2 | the file exists
 join --scene nowhere --insecure --allow-exposure sample | 2 | --allow-exposure sample was given with --scene ... --data
 certificates --site a | 2 | Did you mean '--sites'?
 certificates | 2 | --host ... --sites
@@ -223,7 +253,7 @@ certificates --host '' --sites a --out new | 2 | --host ''
 certificates --host localhost --sites ca.crt --out new | 2 | --sites ca.crt ... none of ca.crt
 certificates --host localhost --sites a A --out new | 2 | two have the same name
 schema --dta good.csv | 2 | Did you mean '--data'?
-schema --data digits | 2 | a table (csv:..., parquet:...)
+schema --data digits | 2 | a table (csv:..., excel:..., parquet:...)
 schema {TABLE} --out good.csv | 2 | a file that ends in .json
 # sweeps, tables and figures
 sweep sweep-key.toml | 2 | sweep-key.toml: 'methodz' ... Did you mean 'method'?
@@ -256,6 +286,16 @@ figure curves | 2 | no run folder was given
 figure run curves | 2 | The name of the picture comes first
 figure curves run --out a.gif | 2 | .png, .svg or .pdf
 figure sensitivity run | 2 | needs --option
+figure curves run --order fedag --out a.png | 2 | unknown method for --order 'fedag' ... Did you mean 'fedavg'?
+figure curves run --font-size 99 --out a.png | 2 | --font-size 99 ... 4 to 24
+table run --rename fedag=Ours | 2 | Did you mean 'fedavg'?
+table run --rename Ours | 2 | --rename Ours ... old=new
+table run --order fedag | 2 | unknown row for --order 'fedag'
+board | 2 | no folder was given
+board nowhere | 3 | there is no such folder
+board bare | 3 | no run in there
+paper show | 2 | fedwinnow paper list
+paper show feddiv-table-1 --methods fedag | 2 | Did you mean 'fedavg'?
 detection run | 3 | no round has client indicators ... fednoro
 paper run | 2 | fedwinnow paper list
 paper run feddiv-table-99 | 2 | unknown recipe

@@ -39,6 +39,7 @@ OTHERWISE: dict[str, dict[str, Any]] = {
         "format": "str(table) and table.save",
         "out": "table.save",
         "rows": "a sequence instead of commas",
+        "rename": "a dictionary; () says none",
     },
     "audit": {
         "run": "run=",
@@ -112,7 +113,7 @@ def test_a_misspelt_keyword_is_answered() -> None:
 @pytest.mark.parametrize("name", ["data", "clients", "partition", "noise", "test"])
 def test_what_a_saved_scene_has_decided_is_not_asked_for_again(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     other: dict[str, Any] = {"data": "iris", "clients": 3, "partition": "shards", "noise": "given", "test": 0.5}
-    with pytest.raises(UsageError, match=f"--{name} {other[name]} was given beside a saved scene"):
+    with pytest.raises(UsageError, match=f"{name}={other[name]} was given beside a saved scene"):
         fedwinnow.run(scene="nowhere", **{name: other[name]})
     for command in ("run", "sweep"):
         with pytest.raises(SystemExit) as ended:

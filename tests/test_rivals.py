@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from benchmarks import rivals
+from benchmarks.audit_rivals import AUDIT, verdicts
 
 ANGLES = np.deg2rad([0, 10, 25, 45, 60, 78])
 X, Y = np.column_stack([np.cos(ANGLES), np.sin(ANGLES)]), np.array([0, 0, 1, 0, 1, 1])
@@ -57,3 +58,19 @@ def test_self_confidence_and_normalised_margin():
 def test_the_margin_of_logits():
     logits = np.array([(2.0, 1.0, 0.0), (1.0, 3.0, 0.0), (4.0, 2.0, 0.0)])
     assert rivals.margin(logits, np.array([0, 0, 0])).tolist() == [1, -2, 2]
+
+
+def test_what_was_wanted_of_the_order_is_told_as_reached_or_missed():
+    own, alone, pooled = (0.9, 0.5), (0.8, 0.6), (0.905, 0.52)
+    found = {AUDIT: own, "AUM, each site alone": alone, "regression, pooled": pooled}
+    sets = ["digits", "tfidf"]
+    by_who = {
+        who: {name: {"average_precision": value} for name, value in zip(sets, values, strict=True)}
+        for who, values in found.items()
+    }
+    told = verdicts(by_who, sets)
+    assert (
+        "1 of 2 sets; behind on tfidf 0.500 against 0.600 (AUM, each site alone). Wanted: 9 of 10, missed." in told[0]
+    )
+    assert "regression, pooled, 0.713; the audit 0.700. Wanted: level with it, at most 0.01 behind, missed." in told[1]
+    assert told[2].endswith("the audit 0.500, logistic regression on pooled data 0.520. Wanted: level, missed.")

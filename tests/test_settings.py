@@ -46,8 +46,9 @@ OTHERS = {
     "Evaluate": {"data", "out", "seed"},
     "Figure": {"out"},
     "Join": {"data", "scene", "clients", "least_count", "out"},  # the site's own
-    "PaperTable": {"out", "test"},
+    "PaperTable": {"test"},
     "Predict": {"data", "out"},
+    "Printed": {"out"},
     "SceneDraw": {"out"},
     "SceneExport": {"out"},
     "SceneImport": {"out"},

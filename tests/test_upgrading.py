@@ -21,7 +21,7 @@ from fedwinnow.files import FORMAT
 
 PATIENTS = "--data csv:path=patients.csv,label=diagnosis,id=patient"
 JOIN = (
-    "join --quiet --insecure --server 127.0.0.1:1 --patience 0 --name site-a --data "
+    "join --quiet --yes --insecure --server 127.0.0.1:1 --patience 0 --name site-a --data "
     "csv:path=site-a.csv,label=diagnosis,id=patient,schema=schema.json --out site-a"
 )
 

@@ -84,9 +84,11 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def key(row: dict[str, str]) -> tuple[str, str, int]:
-    """By which a run is known."""
-    return row["scene"], row["method"], int(row["seed"])
+def key(row: dict[str, str]) -> tuple[str, str, int, str]:
+    """By which a run is known; one method may be there with several promises of privacy."""
+    words = shlex.split(row["command"])
+    privacy = words[words.index("--privacy") + 1] if "--privacy" in words else ""
+    return row["scene"], row["method"], int(row["seed"]), privacy
 
 
 def line(path: Path, runs: Path) -> dict[str, str] | None:

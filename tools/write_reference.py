@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from fedwinnow import catalogue
-from fedwinnow.commands.methods import NEEDS
+from fedwinnow.commands.methods import NEEDS, under_secure_sums
 from fedwinnow.experiment.run_settings import RunSettings, in_groups
 from fedwinnow.setting import allowed_values, settings_in, shown, types_of, union_members
 
@@ -27,8 +27,9 @@ MARKED = re.compile(r"(<!-- generated: exposure -->\n).*?(<!-- end -->)", re.DOT
 # Chapters: a heading, a sentence, and what is described.
 CHAPTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "To use it": (
-        "What a program calls. After `import fedwinnow` there are `fedwinnow.run`, `sweep`, `table`, `audit`, "
-        "`update_audit`, `Experiment`, `Result`, `Scene` and `Method`; the others come from the module that is named.",
+        "What a program calls. After `import fedwinnow` there are `fedwinnow.run`, `load`, `sweep`, `table`, `board`, "
+        "`figure`, `audit`, `update_audit`, `Experiment`, `Result`, `Scene`, `Method`, `Watcher` and `Stop`; the "
+        "others come from the module that is named.",
         (
             "fedwinnow.api:run",
             "fedwinnow.experiment.settings:Experiment",
@@ -38,7 +39,10 @@ CHAPTERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "fedwinnow.study.study_from_python:sweep",
             "fedwinnow.study.sweep:Swept",
             "fedwinnow.study.study_from_python:table",
+            "fedwinnow.study.study_from_python:board",
             "fedwinnow.study.table:Table",
+            "fedwinnow.study.study_from_python:figure",
+            "fedwinnow.experiment.play:Stop",
             "fedwinnow.auditing.audit_from_python:audit",
             "fedwinnow.auditing.audit_from_python:AuditResult",
             "fedwinnow.auditing.update:update_audit",
@@ -182,8 +186,9 @@ def member(key: str, value: Any) -> str:
 def exposure() -> str:
     """One row per method: what may leave a site, by what can be learned, for whom, and what the method needs."""
     lines = [
-        "| method | about the model | about the site | about single samples | to other sites too | it also needs |\n",
-        "| --- | --- | --- | --- | --- | --- |\n",
+        "| method | about the model | about the site | about single samples | to other sites too | with secure sums "
+        "| it also needs |\n",
+        "| --- | --- | --- | --- | --- | --- | --- |\n",
     ]
     for name, entry in catalogue.entries("methods").items():
         exposes: dict[str, str] = entry.facts["exposes"]
@@ -192,6 +197,7 @@ def exposure() -> str:
             for about in ("model", "client", "sample")
         ]
         cells.append(", ".join(f"`{key}`" for key in entry.facts["forwards"]) or "-")
+        cells.append(under_secure_sums(entry))
         needs = "; ".join(needs_of(entry)) or "-"
         page = ROOT / "docs" / "methods" / f"{name}.md"
         linked = f"[{name}](methods/{name}.md)" if page.exists() else name

@@ -99,8 +99,9 @@ def train() -> None:
         start(started, "coordinator", "serve", "--data", f"csv:path=own.csv,{columns}", *training)
         for site in SITES:
             own = ["--tls", f"certs/{site}", "--data", f"csv:path={site}.csv,{columns}"]
-            # Here all share one machine, which may be busy: nobody is given up after the usual minute of silence.
-            start(started, site, "join", "--server", f"localhost:{port}", *own, "--heartbeat", "600")
+            # Here all share one machine, which may be busy: nobody is given up after the usual minute of silence. And
+            # nobody sits at a terminal to be asked: --yes takes part in what the default policy allows.
+            start(started, site, "join", "--server", f"localhost:{port}", *own, "--heartbeat", "600", "--yes")
         print()
         follow(started)
 

@@ -38,12 +38,13 @@ for name, size, wrong in zip(scene.site_names, scene.holdings.sizes, scene.reali
 # %% [markdown]
 # ## A run
 #
-# The scene is saved once and used by as many runs as you like. `participation=1` asks every site in every round.
+# A scene is made once and used by as many runs as you like. `participation=1` asks every site in every round. While the
+# run goes on, one line tells how far it is; run the cell again, and the finished result is there at once (`redo=True`
+# would train anew).
 
 # %%
-scene.save("notebook/scene")
 result = fedwinnow.run(
-    scene="notebook/scene",
+    scene=scene,
     method="fedavg",
     model="mlp",
     rounds=6,
@@ -54,7 +55,8 @@ result = fedwinnow.run(
 print(result)
 
 # %% [markdown]
-# Every number is in the run folder, and the result reads it. A round is a dictionary, a column is an array.
+# Every number is in the run folder, and the result reads it. A round is a dictionary, a column is an array. A result, a
+# scene or a table at the end of a cell shows itself as a small table; `result.plot()` and `scene.plot()` are pictures.
 
 # %%
 rounds, accuracy = result.curve("accuracy")

@@ -48,9 +48,7 @@ class SceneSettings:
         None,
         "Which labels are wrong; none: trusted data stays right, other data keeps the labels it was given.",
     )
-    scene: str | Path | None = setting(
-        None, "The folder of a saved scene, instead of data, clients, partition and noise."
-    )
+    scene: Any = setting(None, "The folder of a saved scene, instead of data, clients, partition and noise.")
     test: float = setting(
         0.2,
         "The share split off as the test part, where the data has none of its own; it is never made noisy.",
@@ -139,6 +137,24 @@ class SiteSettings(Training):
         allowed="0 (no least count) or more samples",
         since="0.2.0",
     )
+    privacy: Any = setting(
+        None,
+        "Differential privacy: sample:epsilon=8,delta=1e-5,clip=1.0 protects samples, client:epsilon=8 whole sites.",
+        since="0.2.0",
+    )
+    secure_sums: bool = setting(
+        False,
+        "The server learns only sums over sites of what they send, if the method needs no more (docs/secure-sums.md).",
+        since="0.2.0",
+    )
+    secure_threshold: float = setting(
+        0.66,
+        "With secure sums: more than this share of the sites, and at least three, must stay to the end of a sum.",
+        at_least=0.5,
+        below=1,
+        allowed="at least 0.5 and below 1, a share of the sites",
+        since="0.2.0",
+    )
     seed: int = setting(0, "The same seed gives the same scene and the same numbers, whatever the backend.")
 
 
@@ -169,7 +185,10 @@ class Faults:
 class PlaceSettings:
     """Where the work is done, and whether it is done again."""
 
-    backend: str = setting("serial", "serial, or processes:workers=2.")
+    backend: str = setting(
+        "serial",
+        "serial; processes:workers=2; auto: all cores where a run is long enough to gain by it. The results are equal.",
+    )
     device: str | None = setting(None, "cpu, cuda, cuda:1, mps; none: the best there is.")
     redo: bool | Literal["all", "stale"] | None = setting(
         None,

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedwinnow.errors import speaks_python
+from fedwinnow.experiment.handed_over import HandedOver, taken_over
 from fedwinnow.experiment.play import Watcher, play
 from fedwinnow.experiment.result import Result
 from fedwinnow.experiment.run_settings import RunSettings, in_groups
+from fedwinnow.experiment.told_progress import progress_told
 from fedwinnow.experiment.trackers.tracker import make_trackers
 from fedwinnow.options import Part
 from fedwinnow.setting import keywords_of, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunKeywords(RunSettings):
+class RunKeywords(HandedOver, RunSettings):
     """The settings of a run, and what only a program can hand over."""
 
     watchers: tuple[Watcher, ...] = setting(
@@ -43,20 +46,26 @@ def run(asked: RunKeywords, given: Mapping[str, Any]) -> Result:
     Raises `UsageError` for a wrong request, `DataError` for wrong data and `RunError` where the run itself failed, all
     of `fedwinnow.errors`. The run folder is described in docs/run-folder.md.
     """
-    experiment, execution = asked.experiment(), asked.execution()
-    folder = asked.folder(experiment)
-    play(experiment, folder, execution, (*asked.watchers, *make_trackers(asked.track, folder)))
+    with progress_told(asked.progress) as told:
+        asked = taken_over(asked, given)
+        experiment, execution = asked.experiment(), replace(asked.execution(), again=True)
+        folder = asked.folder(experiment)
+        play(experiment, folder, execution, (*told, *asked.watchers, *make_trackers(asked.track, folder)))
     own = asked.model if not isinstance(asked.model, str | dict | Part | None) else None
-    return Result(folder, device=asked.device, model=own)
+    method = experiment.method if isinstance(experiment.method, Part) else None
+    return Result(folder, device=asked.device, model=own, method=method)
 
 
-def load(folder: str | Path, *, site: str | None = None, device: str | None = None, model: Any = None) -> Result:
+@speaks_python
+def load(
+    folder: str | Path, *, site: str | None = None, device: str | None = None, model: Any = None, method: Any = None
+) -> Result:
     """The result of a run that was played before, with its trained model.
 
         result = fedwinnow.load("runs/winnow-digits-0")
         result.predict("new.csv")
 
     `site` chooses a model where every site has its own (methods `local` and `rhfl`). `model` is the module or function
-    that a program gave to the run; a run folder has only its name.
+    that a program gave to the run, and `method` a method that was defined there; a run folder has only their names.
     """
-    return Result(folder, site=site, device=device, model=model)
+    return Result(folder, site=site, device=device, model=model, method=method)

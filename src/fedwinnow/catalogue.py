@@ -317,7 +317,14 @@ def type_text(annotation: ast.expr) -> str:
         return " | ".join(str(ast.literal_eval(word)) for word in words)
     if isinstance(annotation, ast.BinOp):
         return f"{type_text(annotation.left)} | {type_text(annotation.right)}"
-    plain = {"int": "whole number", "float": "number", "bool": "true | false", "str": "text", "Path": "path"}
+    plain = {
+        "int": "whole number",
+        "float": "number",
+        "bool": "true | false",
+        "str": "text",
+        "Any": "text",
+        "Path": "path",
+    }
     word = ast.unparse(annotation)
     return plain.get(word, word.lower())
 

@@ -12,7 +12,15 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, UsageError, memory_in_words, unknown
+from fedwinnow.errors import (
+    COMMAND_LINE,
+    DataError,
+    FedwinnowError,
+    FedwinnowWarning,
+    UsageError,
+    memory_in_words,
+    unknown,
+)
 from fedwinnow.old_names import new_command, new_flags
 from fedwinnow.version import __version__
 
@@ -44,6 +52,7 @@ COMMANDS = {
     "scene export": ("fedwinnow.commands.scene:SceneExport", "arrays `client` and `given` for other programs"),
     "scene import": ("fedwinnow.commands.scene:SceneImport", "a scene that was made elsewhere"),
     "paper list": ("fedwinnow.commands.paper:PaperList", "the papers' tables as recipes, by name"),
+    "paper show": ("fedwinnow.commands.paper:PaperShow", "a paper's table as it is printed; nothing is run"),
     "paper run": ("fedwinnow.commands.paper:PaperRun", "make a paper's table again, in full or as a miniature"),
     "paper table": (
         "fedwinnow.commands.paper:PaperTable",
@@ -57,8 +66,13 @@ COMMANDS = {
     ),
     "sweep": ("fedwinnow.commands.sweep:Sweep", "methods x scenes x seeds; skips what is done, resumes what is not"),
     "table": ("fedwinnow.commands.table:TableOfRuns", "runs side by side: mean, deviation, paired tests over seeds"),
+    "board": (
+        "fedwinnow.commands.board:BoardOfRuns",
+        "one page of all runs in a folder: curves, filters, means, reports",
+    ),
     "serve": ("fedwinnow.commands.serve:Serve", "the same run over a network: the coordinator"),
     "join": ("fedwinnow.commands.join:Join", "the same run over a network: a site, with its data or a scene's clients"),
+    "ledger verify": ("fedwinnow.commands.ledger:LedgerVerify", "whether a site's ledger is whole and unchanged"),
     "certificates": ("fedwinnow.commands.certificates:Certificates", "keys for serve and join, for people without any"),
     "encode": ("fedwinnow.commands.encode:Encode", "the features that a frozen encoder makes of a data set, as files"),
     "schema": ("fedwinnow.commands.schema:Schema", "how a table becomes numbers, as a file for sites to share"),
@@ -91,6 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run one command and end the process with its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     speak_any_letter()
+    speaking = COMMAND_LINE.set(True)
     try:
         with plain_warnings(), memory_in_words():
             code = dispatch(words)
@@ -106,6 +121,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = 0
     except OSError as refusal:
         code = report(explain_refusal(refusal), as_json="--json" in words)
+    finally:
+        COMMAND_LINE.reset(speaking)
     raise SystemExit(code)
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, ParamSpec, TypeVar
 
 
 class FedwinnowError(Exception):
     """An expected error; the command line prints its text without a traceback."""
 
     exit_code = 4
-    told: str | None = None  # the text that may be sent to another machine; None: only that something went wrong
+    code: str | None = None  # what another machine is told instead of the text; None: only that something failed
 
 
 class UsageError(FedwinnowError):
@@ -22,6 +25,10 @@ class UsageError(FedwinnowError):
 
 class StaleError(UsageError):
     """A folder holds a run that was made with other code or data than the present ones."""
+
+
+class TakenError(UsageError):
+    """Another process is working in the folder."""
 
 
 class DataError(FedwinnowError):
@@ -40,8 +47,16 @@ class MemoryShortage(RunError):
     """The machine or its device has not enough memory for what was asked."""
 
 
+# How the text of a warning is worded for who reads it; errors are worded where they leave (below).
+WORDING: ContextVar[Callable[[str], str] | None] = ContextVar("wording", default=None)
+
+
 class FedwinnowWarning(UserWarning):
     """Something that a user should know while the work goes on; the command line prints only its text."""
+
+    def __init__(self, text: str = "") -> None:
+        wording = WORDING.get()
+        super().__init__(text if wording is None else wording(text))
 
 
 def memory_shortage(problem: BaseException) -> MemoryShortage | None:
@@ -97,3 +112,62 @@ def missing_extra(extra: str, purpose: str) -> MissingExtraError:
 def how_to_get(extra: str) -> str:
     """How to install an extra from the checkout, because the project is not on a package index."""
     return f"in the folder that fedwinnow was installed from (its checkout), pip install '.[{extra}]'"
+
+
+# --- messages for programs -----------------------------------------------------------------------------------------
+
+COMMAND_LINE: ContextVar[bool] = ContextVar("command line", default=False)  # whether a command is running
+
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
+Kind = TypeVar("Kind", bound=type)
+
+
+def worded(text: str) -> str:
+    """A message as a program reads it; how it is made is read only when there is one."""
+    from fedwinnow.python_words import in_python
+
+    return in_python(text)
+
+
+@contextmanager
+def speaking_python() -> Iterator[None]:
+    """Errors and warnings of the block speak Python, unless a command is running."""
+    if COMMAND_LINE.get():
+        yield
+        return
+    before = WORDING.set(worded)
+    try:
+        yield
+    except FedwinnowError as problem:
+        problem.args = (worded(str(problem)), *problem.args[1:])
+        raise
+    finally:
+        WORDING.reset(before)
+
+
+def speaks_python(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
+    """A function for programs: its messages speak Python."""
+
+    @functools.wraps(function)
+    def called(*values: Given.args, **keywords: Given.kwargs) -> Returned:
+        with speaking_python():
+            return function(*values, **keywords)
+
+    return called
+
+
+def all_speak_python(kind: Kind) -> Kind:
+    """A class for programs: the messages of its functions and properties speak Python."""
+    for name, value in list(vars(kind).items()):
+        if name.startswith("__") and name != "__init__":
+            continue
+        if isinstance(value, property):
+            setattr(kind, name, property(speaks_python(value.fget), doc=value.__doc__) if value.fget else value)
+        elif isinstance(value, functools.cached_property):
+            made: Any = functools.cached_property(speaks_python(value.func))
+            made.__set_name__(kind, name)
+            setattr(kind, name, made)
+        elif callable(value) and not isinstance(value, type):
+            setattr(kind, name, speaks_python(value))
+    return kind

@@ -175,6 +175,8 @@ def example_value(hint: Any) -> str:
 
 def convert(where: str, raw: Any, hint: Any) -> Any:
     """Turn a raw value into the type of its option, or raise an error that says what is allowed."""
+    if hint is Any:  # the part itself says what it takes
+        return raw
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         members = [member for member in get_args(hint) if member is not type(None)]

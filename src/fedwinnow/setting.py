@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Optional, ParamSpec, TypeVar, Union, get_args, get_origin
 
-from fedwinnow.errors import UsageError, unknown
+from fedwinnow.errors import UsageError, speaking_python, unknown
 from fedwinnow.old_names import new_keywords
 from fedwinnow.options import convert, outside
 
@@ -178,11 +178,12 @@ def keywords_of(
     def decorate(function: Callable[[Declared, Mapping[str, Any]], Returned]) -> Callable[Keywords, Returned]:
         @functools.wraps(function)
         def called(*values: Keywords.args, **keywords: Keywords.kwargs) -> Returned:
-            given = new_keywords(keywords, known)
-            for name in given:
-                if name not in known:
-                    raise unknown("setting", name, known)
-            return function(declared(*values, **given), signature.bind(*values, **given).arguments)
+            with speaking_python():
+                given = new_keywords(keywords, known)
+                for name in given:
+                    if name not in known:
+                        raise unknown("setting", name, known)
+                return function(declared(*values, **given), signature.bind(*values, **given).arguments)
 
         lists = [f"{heading}\n\n{listed(declared, names)}" for heading, names in groups.items()]
         called.__doc__ = "\n\n".join([inspect.cleandoc(function.__doc__ or ""), *lists])

@@ -306,6 +306,46 @@ def test_parquet_there_and_back(tmp_path):
     assert parquet.read_table(tmp_path / "old.parquet").equals(parquet.read_table(path))
 
 
+def test_excel_there_and_back(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl", reason="the extra `excel` is not installed")
+    path = tmp_path / "a.xlsx"
+    book = openpyxl.Workbook()
+    for row in (["kind", "x", "twice"], ["cat", 1.5, "=2*B2"], [], ["cat", 2.5, "=2*B4"], ["dog", 3.5, "=2*B5"]):
+        book.active.append(row)
+    book.save(path)
+    source = f"excel:path={path},label=kind,ignore=twice"
+    folder = site(tmp_path / "x", source, [("2", "cat", "dog", "0.9", "accept")])
+    apply(folder, "--out", tmp_path / "new.xlsx")
+
+    def cells(name):
+        return [list(row) for row in openpyxl.load_workbook(tmp_path / name).active.iter_rows(values_only=True)]
+
+    assert cells("new.xlsx") == [
+        ["kind", "x", "twice", "label_given", "label_source"],
+        ["cat", 1.5, "=2*B2", "cat", "given"],
+        [None] * 5,
+        ["dog", 2.5, "=2*B4", "cat", "review"],
+        ["dog", 3.5, "=2*B5", "dog", "given"],
+    ]
+    apply("--undo", tmp_path / "new.xlsx", "--out", tmp_path / "old.xlsx")
+    assert cells("old.xlsx") == cells("a.xlsx")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_file_keeps_its_encoding(tmp_path, encoding, capsys):
+    path = tmp_path / "a.csv"
+    path.write_bytes("name;kind;x\na;Bär;1,5\nb;Hund;2,5\n".encode(encoding))
+    source = f"csv:path={path},label=kind,id=name"
+    folder = site(tmp_path / "x", source, [("b", "Hund", "Bär", "0.9", "accept")], ("Bär", "Hund"))
+    apply(folder, "--out", tmp_path / "new.csv")
+    assert "b;Bär;2,5;Hund;review" in (tmp_path / "new.csv").read_bytes().decode(encoding)
+    if encoding == "latin-1":
+        folder = site(tmp_path / "y", source, [("b", "Hund", "猫", "0.9", "accept")], ("Bär", "Hund", "猫"))
+        apply(folder, "--out", tmp_path / "newer.csv", code=3)
+        assert "the letter '猫' of a label cannot be written in the encoding of the file" in capsys.readouterr().err
+        assert not (tmp_path / "newer.csv").exists()
+
+
 def test_parquet_gets_a_class_that_only_other_sites_have(tmp_path):
     pyarrow = pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
     from pyarrow import parquet

@@ -194,7 +194,7 @@ def test_the_self_test_that_is_gone_is_answered_once(patients, tmp_path, capsys)
         main([*words, "--quiet", "--out", str(tmp_path / "x")])
     assert ended.value.code == 0
     assert capsys.readouterr().err.count("no self-test any more") == 1
-    with pytest.warns(FedwinnowWarning, match="self_test="):
+    with pytest.warns(FedwinnowWarning, match="no self-test any more"):
         assert choices_of(None, None, True) == {}
 
 
@@ -282,7 +282,7 @@ def test_many_reports_are_cut_with_a_sentence(capsys, tmp_path):
             ]
 
     show_outcome(
-        Many(tmp_path, [None] * 30, [], {"truth": None, "claims": {"said": "cannot tell", "reason": ""}}),
+        Many(tmp_path, [], {"truth": None, "claims": {"said": "cannot tell", "reason": ""}}),
         Console(width=300),
     )
     text = capsys.readouterr().out

@@ -10,8 +10,11 @@ import pytest
 import torch
 
 import fedwinnow
+from fedwinnow.auditing.audit_folder import SiteLabels
 from fedwinnow.auditing.judges import CANDIDATES, against, candidates, margin
-from fedwinnow.auditing.judging_models import Judged
+from fedwinnow.auditing.judging_models import SiteOpinions
+from fedwinnow.auditing.server_half import ServerHalf, SitesHere
+from fedwinnow.auditing.site_half import SiteHalf
 from fedwinnow.errors import UsageError
 from fedwinnow.testing import toy_data
 
@@ -28,16 +31,23 @@ def test_log_odds_against_a_label():
 
 
 def test_the_choice_falls_on_the_smallest_held_out_loss():
-    given = np.array([0, 1])
+    """Two sites with one label each add up their losses, and both take the same opinions."""
     believed = np.array([[[0.6, 0.4], [0.4, 0.6]], [[0.9, 0.1], [0.5, 0.5]], [[0.8, 0.2], [0.2, 0.8]]], np.float32)
-    scores = np.arange(6.0).reshape(3, 2)
-    stage = SimpleNamespace(scene=SimpleNamespace(given=given))
-    found = Judged(stage, scores[0], given, {}, believed[0]).with_best(believed, scores)
+    scores, none = np.arange(6.0).reshape(3, 2), np.zeros(0, np.int64)
+    halves = {}
+    for site, given in enumerate(([0], [1])):
+        part = slice(site, site + 1)
+        opinions = SiteOpinions(scores[0, part], none, none, none, None, {}, believed[:, part], scores[:, part])
+        labels = SiteLabels(str(site), ("a", "b"), np.array(given), np.arange(1), np.arange(1))
+        halves[site] = SiteHalf(labels, opinions)
+    server = ServerHalf(SitesHere(halves), [0, 1], ("a", "b"))
+    losses = server.chosen_judge()
     # mean of -ln: 0.511; (0.105 + 0.693) / 2 = 0.399; 0.223
-    assert [found.losses[name] for name in CANDIDATES] == pytest.approx([0.511, 0.399, 0.223], abs=1e-3)
-    assert found.score.tolist() == [4.0, 5.0]
-    assert found.other.tolist() == [1, 0]
-    assert np.array_equal(found.classes, believed[2])
+    assert [losses[name] for name in CANDIDATES] == pytest.approx([0.511, 0.399, 0.223], abs=1e-3)
+    found = [halves[site].chosen_opinions(server.told[site]) for site in (0, 1)]
+    assert [one.score.tolist() for one in found] == [[4.0], [5.0]]
+    assert [one.other.tolist() for one in found] == [[1], [0]]
+    assert np.array_equal(np.concatenate([one.classes for one in found]), believed[2])
 
 
 def test_both_is_the_geometric_mean():
@@ -74,5 +84,5 @@ def test_neighbours_of_words_are_refused_with_a_way_out(tmp_path):
     path = tmp_path / "texts.csv"
     lines = [f"word{number} here,{'ab'[number % 2]},{'xy'[number % 3 % 2]}" for number in range(40)]
     path.write_text("text,label,site\n" + "\n".join(lines) + "\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="give --encoder"):
+    with pytest.raises(UsageError, match="give encoder="):
         fedwinnow.audit(data=f"csv:path={path},label=label,text=text", site="site", judge="knn", encoder="none")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,13 +16,14 @@ from fedwinnow.auditing.claims import (
     Decoys,
     Odds,
     Opinions,
-    claims_of,
     counts_of,
     joined,
     p_wrong_of,
     skill_of,
     where_errors_go,
 )
+from fedwinnow.auditing.server_half import AuditWishes, bare_sites, claims_of
+from fedwinnow.auditing.site_half import ANSWERS
 from fedwinnow.mathematics.disagreement import Counts
 
 ALL = np.ones(3, bool)
@@ -84,11 +87,22 @@ def test_the_odds_by_hand():
     hard = np.full(len(EDGES) - 1, 0.06)
     going = where_errors_go(np.zeros((3, 3)))  # one half each
     odds = Odds.of(found, hard, 0.1, going)
-    true = np.array([0.94, 0.06 * 0.2 / 0.3, 0.06 * 0.1 / 0.3])  # the posterior of the true class
+    # The posterior of the true class: 15 of 100 hard samples may be of any of the two other classes.
+    true = np.array([0.94, 0.06 * (0.85 * 0.2 / 0.3 + 0.15 / 2), 0.06 * (0.85 * 0.1 / 0.3 + 0.15 / 2)])
     wrong = 0.1 * np.array([(true[1] + true[2]) / 2, (true[0] + true[2]) / 2, (true[0] + true[1]) / 2])
     assert odds.wrong[0] == pytest.approx(wrong, rel=1e-5)
     assert odds.given(np.array([1]))[0] == pytest.approx(math.log(wrong[1] / (0.9 * true[1])), rel=1e-5)
     assert odds.wrong.sum() == pytest.approx(0.1)  # the expected wrong labels are the rate
+
+
+def test_a_hard_sample_may_be_of_a_class_that_the_models_think_impossible():
+    """Of two labels where the models are sure of another class, the unlikelier is no proof of an error."""
+    found = Opinions(np.array([2]), np.array([[0.989999, 0.01, 1e-6]], np.float32))
+    hard = np.full(len(EDGES) - 1, 0.01)
+    odds = Odds.of(found, hard, 0.02, where_errors_go(np.zeros((3, 3)))).given(np.array([2]))[0]
+    true = np.array([0.99, 0.01 * (0.85 + 0.075), 0.01 * 0.075])
+    assert odds == pytest.approx(math.log(0.02 * (true[0] + true[1]) / 2 / (0.98 * true[2])), rel=1e-2)
+    assert odds < 3  # 1e-6 alone would make it 11
 
 
 def test_p_wrong_is_at_most_what_the_labels_that_are_there_allow():
@@ -120,32 +134,32 @@ def made(sites, labels, wrong_rate, skill, seed=0, classes=5):
 
 def test_wrong_labels_are_found_and_no_more_is_claimed_than_is_true():
     sites, truth = made(4, 500, [0.1] * 4, 1.0)
-    claims = claims_of(sites, 5)
-    called = np.concatenate(claims.p_wrong) >= 0.5
+    claims, p_wrong = claims_of(sites, 5)
+    called = np.concatenate(p_wrong) >= 0.5
     wrong = np.concatenate(truth)
     assert wrong[called].mean() > 0.9
     assert called[wrong].mean() > 0.6
-    assert np.concatenate(claims.p_wrong)[called].mean() <= wrong[called].mean() + 0.05
+    assert np.concatenate(p_wrong)[called].mean() <= wrong[called].mean() + 0.05
     assert 0.04 <= claims.finding.explanation.common <= 0.11
 
 
 def test_without_a_wrong_label_nothing_is_called():
     sites, _ = made(4, 500, [0.0] * 4, 1.0)
-    claims = claims_of(sites, 5)
-    assert all(claims.finding.nothing_found(site) for site in range(4))
-    assert np.concatenate(claims.p_wrong).max() == 0
+    claims, p_wrong = claims_of(sites, 5)
+    assert all(claims.finding.at(site).nothing_found for site in range(4))
+    assert np.concatenate(p_wrong).max() == 0
 
 
 def test_without_skill_nothing_is_told():
     sites, _ = made(4, 500, [0.1] * 4, 0.02)
-    claims = claims_of(sites, 5)
+    claims, p_wrong = claims_of(sites, 5)
     assert not claims.finding.skilled
-    assert np.isnan(np.concatenate(claims.p_wrong)).all()
+    assert np.isnan(np.concatenate(p_wrong)).all()
 
 
 def test_a_clean_site_beside_a_sloppy_one_is_told_apart():
     sites, truth = made(4, 500, [0.0, 0.4, 0.0, 0.0], 1.0)
-    finding = claims_of(sites, 5).finding
+    finding = claims_of(sites, 5)[0].finding
     assert 0.3 <= finding.rates[1] <= 0.42
     assert finding.rates[[0, 2, 3]].max() <= 0.02
     assert finding.rates[1] <= np.mean(truth[1]) <= finding.most_rates[1] <= 0.55
@@ -159,25 +173,68 @@ def test_labels_of_a_class_that_nobody_recognises_are_not_called():
     for site in sites:
         given = np.where((site.given == 0) & (luck.random(600) < 0.2), 5, site.given)
         hidden.append(Opinions(given, np.concatenate([site.classes, np.full((600, 1), 1e-6, np.float32)], 1)))
-    claims = claims_of(hidden, 6)
+    claims, p_wrong = claims_of(hidden, 6)
     assert claims.known.tolist() == [True] * 5 + [False]
-    p_wrong, given = np.concatenate(claims.p_wrong), np.concatenate([site.given for site in hidden])
-    assert np.isnan(p_wrong[given == 5]).all()
-    assert (p_wrong[given != 5] < 0.5).all()
+    found, given = np.concatenate(p_wrong), np.concatenate([site.given for site in hidden])
+    assert np.isnan(found[given == 5]).all()
+    assert (found[given != 5] < 0.5).all()
 
 
 @pytest.mark.parametrize("least", [0, 5])
 def test_what_is_found_under_a_least_count_is_no_more(least):
     sites, truth = made(4, 500, [0.15] * 4, 1.0)
-    claims = claims_of(sites, 5, least)
-    called, wrong = np.nan_to_num(np.concatenate(claims.p_wrong)) >= 0.5, np.concatenate(truth)
+    _, p_wrong = claims_of(sites, 5, least)
+    called, wrong = np.nan_to_num(np.concatenate(p_wrong)) >= 0.5, np.concatenate(truth)
     assert called.sum() > 50
-    assert np.concatenate(claims.p_wrong)[called].mean() <= wrong[called].mean() + 0.05
+    assert np.concatenate(p_wrong)[called].mean() <= wrong[called].mean() + 0.05
 
 
 def test_small_sites_count_as_one():
     sites, _ = made(4, 500, [0.0] * 4, 1.0)
     small = [Opinions(site.given[:6], site.classes[:6]) for site in sites[:2]]
-    finding = claims_of([*sites[2:], *small], 5).finding
+    finding = claims_of([*sites[2:], *small], 5)[0].finding
     assert len(finding.rates) == 4
     assert finding.rates[2] == finding.rates[3]
+
+
+@pytest.mark.parametrize("labels", [40, 500])
+def test_no_answer_counts_fewer_labels_than_the_least_count(labels):
+    """Every number that leaves a site is none, or at least five; what is no count stands for at least five labels."""
+    sites, _ = made(4, labels, [0.15] * 4, 1.0)
+    server, halves = bare_sites(sites, 5, least=5)
+    rng = np.random.default_rng(0)
+    for half in halves.values():
+        score = rng.normal(-4, 3, labels)
+        half.opinions = dataclasses.replace(half.opinions, score=score)
+    answers, asked = [], server.sites.ask
+    server.sites = SimpleNamespace(ask=lambda ask, told: answers.append((ask, asked(ask, told))) or answers[-1][1])
+    conclusion = server.conclude(AuditWishes(0.5, false_alarms=0.2, budget=30))
+    assert [ask for ask, _ in answers] == list(ANSWERS)
+    for ask, by_site in answers:
+        for sums in by_site.values():
+            for name, values in sums.items():
+                if name in ("expected", "called_p", "unknown", "losses"):
+                    continue
+                assert ((values == 0) | (values >= 5)).all(), (ask, name, values)
+            if ask == "decoys":
+                assert ((sums["expected"] == 0) | (sums["found"] >= 5)).all()
+            if ask == "figures":
+                assert (sums["called_p"] > 0) == (sums["called"] >= 5)
+            if ask in ("sureness", "scores"):
+                assert sum(sums[name].sum() for name in sums if name != "differing") <= labels
+    assert conclusion.claims is not None
+    assert labels < 100 or sum(one.called for one in conclusion.figures.values()) > 50
+
+
+def test_a_few_calls_are_told_as_none_and_the_words_say_so():
+    sites, _ = made(4, 500, [0.15] * 4, 1.0)
+    called = claims_of(sites, 5)[1][0] >= 0.5
+    kept = np.concatenate([np.flatnonzero(~called)[:40], np.flatnonzero(called)[:4]])
+    small = Opinions(sites[0].given[kept], sites[0].classes[kept])
+    server, halves = bare_sites([small, *sites[1:]], 5, least=5)
+    conclusion = server.conclude(AuditWishes(0.5))
+    assert int(halves[0].verdict(conclusion.told[0]).flagged.sum()) == 4
+    assert conclusion.figures[0].called == 0
+    assert conclusion.line(0, "a", 44)["to_review"] is None
+    assert conclusion.statements[0].reason.endswith("Fewer than 5 of them stand out enough to be called.")
+    assert conclusion.line(1, "b", 500)["to_review"] > 20

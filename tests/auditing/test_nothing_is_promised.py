@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ import fedwinnow
 from auditing_material import QUICK, lines
 from fedwinnow.auditing.statements import CANNOT, SEEN
 from fedwinnow.cli import main
-from fedwinnow.deployment.site_audit import write_own_audit
-from fedwinnow.federation.host import Answer
+from fedwinnow.deployment.site_audit import AuditedHere, write_order
+from fedwinnow.experiment.prepare import prepare
+from fedwinnow.experiment.settings import Experiment
 from fedwinnow.testing import toy_data
 from promises import promises_in, promises_in_json, promises_in_table, promises_in_text
 
@@ -91,19 +93,21 @@ def test_json_and_python_promise_nothing(tmp_path):
 
 def test_what_a_site_is_told_after_a_run_over_the_network_promises_nothing(tmp_path):
     data = toy_data(samples=90)
-    labels = data.train.labels.astype(np.int64)
-    run = {
-        "task": {"class_names": ["a", "b", "c"]},
-        "experiment": {"method": {"kind": "winnow"}, "rounds": 5, "seed": 0},
-        "clients": 3,
-    }
-    sure = torch.from_numpy(np.where(np.arange(90) % 9 == 0, 0.97, 0.02))
-    answer = Answer(client=0, reply={"p_wrong": sure, "suggested": torch.from_numpy((labels + 1) % 3)})
-    write_own_audit("north", data, labels, run, answer, tmp_path)
+    stage = prepare(Experiment(data=data, clients=1, method="winnow", rounds=5, test=0.0))
+    host = SimpleNamespace(judged=stage.judged, method=stage.method)
+    here = AuditedHere(data, host, 0, "north", ("a", "b", "c"), tmp_path, tmp_path / "kept", 5, encoded=False)
+    score = torch.linspace(9, -9, 90).double()
+    sure = torch.full((90, 3), 0.01).double()  # what the models believe is not taken for held out
+    reply = {"score": score, "other": (torch.from_numpy(stage.judged.given) + 1) % 3, "classes": sure}
+    reply |= {"worst": torch.arange(60), "near": torch.full((60, 2, 3), -1)}
+    write_order(here, {"experiment": {"rounds": 5, "seed": 0}, "clients": 3}, reply)
     assert promises_in(tmp_path) == []
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert SEEN in page
     assert page.count("<figure>") == 60
+    rows = lines(tmp_path / "audit.csv")
+    assert {row["decision"] for row in rows} == {CANNOT}
+    assert [float(row["score"]) for row in rows] == pytest.approx(score.tolist(), rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+from PIL import Image
 
 import fedwinnow
 from auditing_material import QUICK, lines
+from fedwinnow.auditing.reviewing.review_queue import ReviewQueue
 from fedwinnow.errors import UsageError
 from fedwinnow.testing import toy_data
 
@@ -43,6 +47,23 @@ def test_images_get_previews(tmp_path):
     assert "data:image/png;base64," in (tmp_path / "x" / "0" / "report.html").read_text()
 
 
+def test_large_images_open_in_their_own_size(tmp_path):
+    x = np.random.RandomState(0).randint(0, 255, (40, 300, 270), dtype=np.uint8)
+    fedwinnow.audit(x, np.arange(40) % 2, sites=np.arange(40) // 20, out=tmp_path, model="linear", **QUICK)
+    site = tmp_path / "0"
+    facts = json.loads((site / "site.json").read_text())
+    assert set(facts["whole"]) == set(facts["pictures"])
+    sizes = {name: Image.open(site / name / facts["pictures"]["0"]).size for name in ("previews", "whole")}
+    assert sizes == {"previews": (230, 256), "whole": (270, 300)}
+    assert 'data-whole="whole/' in (site / "report.html").read_text()
+    queue = ReviewQueue(site, "anna")
+    assert queue.picture("0", whole=True) == site / "whole" / facts["whole"]["0"]
+    assert queue.picture("0") == site / "previews" / facts["pictures"]["0"]
+    facts["whole"]["0"] = "../site.json"
+    queue.facts = {site: facts}
+    assert queue.picture("0", whole=True) is None  # a site.json that somebody has changed
+
+
 def test_a_frame_in_a_frame_out(patients):
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     frame = pandas.DataFrame(lines(patients)).set_index("patient")
@@ -67,7 +88,7 @@ def test_who_holds_what_is_said_once():
     x, labels = np.zeros((6, 2), np.float32), np.array([0, 1, 0, 1, 0, 1])
     with pytest.raises(UsageError, match="sites= and clients= exclude each other"):
         fedwinnow.audit(x, labels, sites=["a", "b"] * 3, clients=2)
-    with pytest.raises(UsageError, match="--clients 0 was given"):
+    with pytest.raises(UsageError, match="clients=0 was given"):
         fedwinnow.audit(x, labels, clients=0)
 
 

@@ -216,16 +216,18 @@ def test_the_page_of_a_table_in_a_browser(tmp_path):
 
 def test_a_picture_is_shown_large_on_a_click(tmp_path):
     (tmp_path / "previews").mkdir()
+    (tmp_path / "whole").mkdir()
     Image.effect_noise((120, 90), 80).save(tmp_path / "previews" / "000000.png")
-    rows = patients(25)
-    page = site_folder(
-        tmp_path, rows, CALLS, data={"name": "x", "kind": "images", "source": ""}, pictures={"p0": "000000.png"}
-    )
+    Image.effect_noise((1200, 900), 80).save(tmp_path / "whole" / "000000.png")
+    rows, data = patients(25), {"name": "x", "kind": "images", "source": ""}
+    names = {"p0": "000000.png"}
+    page = site_folder(tmp_path, rows, CALLS, data=data, pictures=names, whole=names)
     with Browser(1200, 1000) as browser:
         browser.open(page.as_uri())
         small = browser.script("return document.querySelector('.enlarge img').getBoundingClientRect().width")
         browser.script("document.querySelector('.enlarge').click()")
         assert browser.script("return document.getElementById('large').open")
+        browser.wait("document.querySelector('#large img').naturalWidth === 1200", 60)
         large = browser.script("return document.querySelector('#large img').getBoundingClientRect().width")
         assert large > 3 * small
         saved(browser, "picture")

@@ -40,6 +40,7 @@ CASES = {
     "different models": {"method": "rhfl:pre_train=1", "model": "lenet+mlp+linear", "public": 0.3},
     "a frozen part": {"model": "{material}/own_models.py:half_frozen", "method": "fedprox:mu=0.1"},
     "every site alone": {"method": "local", "model": "{material}/own_models.py:normalised"},
+    "a schedule": {"model": "mlp", "optimizer": "adamw:schedule=cosine,warm_up=1"},
     "dropout": {"model": "{material}/own_models.py:dropping"},
     "state, two exchanges, delays": {"method": "{material}/two_questions.py:delay=0.02", "model": "mlp", "rounds": 3},
 }

@@ -15,7 +15,8 @@ from PIL import Image
 
 from fedwinnow.data.labels import class_names_of, class_numbers
 from fedwinnow.data.load import load
-from fedwinnow.data.schema import TableSchema, encode_rows, fit
+from fedwinnow.data.schema import TableSchema, encode_rows
+from fedwinnow.data.schema_fitting import fit
 from fedwinnow.data.sources.csv import Csv
 from fedwinnow.data.table_reading import TextTable, read_csv
 from fedwinnow.data.tokens import token_ids
@@ -59,20 +60,25 @@ def test_a_column_is_divided_by_its_own_standard_deviation(write):
     assert rows(dataset) == [[-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0], [1.0, 1.0]]
 
 
-@pytest.mark.parametrize("number", ["{}", "p{}"])
-def test_a_column_that_looks_like_an_id_is_pointed_out(write, number):
+@pytest.mark.parametrize(("number", "rows_needed"), [("{}", 50), ("p{}", 10)])
+def test_a_column_with_a_different_value_in_every_row_is_named_and_left_out(write, number, rows_needed):
     head, body = "patient,age,label\n", [f"{number.format(row)},{row % 40}.5,{'ab'[row % 2]}" for row in range(60)]
     path = write(head + "\n".join(body))
     with pytest.warns(FedwinnowWarning, match="column 'patient' has a different .* write id=patient") as told:
-        load_csv(path)
+        assert load_csv(path).sample_shape == (1,)  # the age alone
     assert len(told) == 1
+    with pytest.warns(FedwinnowWarning, match="'patient'"):
+        load_csv(write(head + "\n".join(body[:rows_needed]), "few.csv"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert load_csv(path, id="patient").train.ids.tolist()[1] == number.format(1)
-        load_csv(path, ignore="patient")
-        load_csv(write(head + "\n".join(body[:20])))  # so few measurements may well differ
-    with pytest.raises(DataError, match=r"60 different texts.*write id=patient"):
-        load_csv(write(head + "\n".join(f"p{line}" for line in body)), max_categories=50)
+        assert load_csv(path, ignore="patient").sample_shape == (1,)
+        assert load_csv(path, keep="patient").sample_shape == ((2,) if number == "{}" else (61,))
+        load_csv(write(head + "\n".join(body[: rows_needed - 1])))  # so few measurements may well differ
+        twice = write(head + "\n".join([*body, body[0]]))
+        assert load_csv(twice).sample_shape == ((2,) if number == "{}" else (61,))
+    with pytest.raises(DataError, match="no column is left to learn from: patient, age look like ids"):
+        load_csv(write("patient,age,label\n" + "\n".join(f"a{row},{row}x,{'ab'[row % 2]}" for row in range(60))))
 
 
 def test_missing_numbers_are_the_mean_and_are_marked(write):
@@ -151,7 +157,7 @@ def test_a_schema_survives_json_and_encodes_alike(cells):
     numbers = ["" if number is None else repr(number) for number, _ in cells]
     columns = {"n": ["1.5", *numbers], "c": ["u", *(text for _, text in cells)], "label": ["b", *("a" for _ in cells)]}
     table = TextTable(Path("t.csv"), columns)
-    schema = fit(table, ["n", "c"], "label", 100)
+    schema = fit(table, ["n", "c"], "label")
     again = TableSchema.from_dict(json.loads(json.dumps(schema.to_dict())))
     assert again == schema
     encoded = encode_rows(table, again)
@@ -233,7 +239,8 @@ PROBLEMS = {
     "ragged row": ("age,label\n1,a\n1,2,b\n", r"row 2 \(line 3\): 3 cells"),
     "missing label": ("age,label\n1,a\n\n2,\n", r"row 2 \(line 4\): the label \(column 'label'\) is missing"),
     "unknown column": ("age,lable\n1,a\n", "unknown column 'label'. Did you mean 'lable'"),
-    "not UTF-8": (b"age,label\n1,\xff\n", "line 2: not UTF-8"),
+    "no encoding": (b"age,label\n1,\xff\x01\n", "line 2: not UTF-8"),
+    "two encodings": ("age,label\n1,ä\n".encode() + b"2,\xe4\n", "line 3: not UTF-8"),
     "zero byte": (b"age,label\n1,\x00\n", "line 2: a zero byte"),
     "open quote": ('age,label\n1,"a\n', "Check the quotes"),
     "infinite": ("age,label\n1,a\ninf,b\n", r"row 2 \(line 3\): column 'age' has 'inf'"),
@@ -244,7 +251,7 @@ PROBLEMS = {
     "nameless column": (",age,label\n0,1,a\n1,2,b\n", "column 1 has no name"),
     "double name": ("age,age,label\n0,1,a\n1,2,b\n", "two columns are named 'age'"),
     "continuous label": ("age,label\n" + "".join(f"{n},{n}.5\n" for n in range(50)), "does not look like a class"),
-    "many texts": ("name,label\n" + "".join(f"n{n},{n % 2}\n" for n in range(101)), "ignore=name"),
+    "many texts": ("name,label\n" + "".join(f"n{n % 101},{n % 2}\n" for n in range(202)), "ignore=name"),
 }
 
 

@@ -155,8 +155,8 @@ def write_haemorrhages(root: Path) -> None:
 def test_haemorrhages(data_folder: Path) -> None:
     root = data_folder / "ich"
     write_haemorrhages(root)
-    assert "export each one" in source("ich").missing()[0]
-    with pytest.raises(DataError, match=r"5 of 5 slices .* the first is ID_a\. .*images/<ID>\.png"):
+    assert "Unpack the published slices" in source("ich").missing()[0]
+    with pytest.raises(DataError, match=r"5 of 5 slices .* the first is ID_a\. .*images/ID_000012eaf\.png"):
         source("ich:partial=true").load()
     for red, letter in enumerate("abcdefg", start=1):
         photograph(root / "images" / f"ID_{letter}.{'png' if red % 2 else 'jpg'}", red)

@@ -86,17 +86,19 @@ def test_other_weights_are_refused_with_both_hashes(sites: dict[str, Site]) -> N
     early, first = hello(task_data(rows(9)))
     ours = early.data_encoder.opened.hash[:12]
     said, _ = sites["a"].answer(first | {"encoder": {"hash": "f" * 64}}, {})
-    assert f"the hash {ours} here and ffffffffffff at the coordinator" in said["error"]
+    assert said["error"] == "encoder"
+    assert f"the hash {ours} here and ffffffffffff at the coordinator" in str(sites["a"].failure)
     said, _ = sites["a"].answer({key: value for key, value in first.items() if key != "encoder"}, {})
-    assert "other weights or settings" in said["error"]
+    assert said["error"] == "encoder"
+    assert "other weights or settings" in str(sites["a"].failure)
 
 
 def test_a_site_tells_no_sums_beyond_its_limit_or_below_its_least_count(tmp_path: Path) -> None:
     _, first = hello(task_data(rows(9)))
     strict = Site("strict", OwnData(rows(0)), tmp_path / "strict", print, allowed="model")
     said, sent = strict.answer(first | {"kind": "sums"}, {})
-    assert "this site lets others learn about the model at most" in said["error"]
-    assert sent == {}
+    assert (said, sent) == ({"error": "refused"}, {})
+    assert "this site lets others learn about the model at most" in str(strict.failure)
     small = Site("small", OwnData(rows(0), least_count=31), tmp_path / "small", print)
     said, sent = small.answer(first | {"kind": "sums"}, {})
     assert said["absent"] is True
@@ -110,6 +112,7 @@ def test_a_site_tells_no_sums_beyond_its_limit_or_below_its_least_count(tmp_path
         ([30.0, 1, 1, np.inf, 9, 9, 9], "not finite"),
         ([29.0, 1, 1, 1, 9, 9, 9], "of 29 samples, but the site stated 30"),
         ([30.0, 1, 1, 90, 9, 9, 9], "no values have such sums"),  # 90 * 90 > 30 * 9
+        ([30.0, 1e200, 0, 0, 1e308, 0, 0], "sums of values above 1e+06"),
     ],
 )
 def test_sums_that_cannot_be_are_not_used(numbers: list[float], words: str) -> None:

@@ -21,7 +21,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedwinnow.deployment.flower_app import client_app, server_app, site_of
+from fedwinnow.deployment.flower_app import NODE_CONFIG, client_app, server_app, site_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,6 +67,7 @@ class Room(Grid):
 
 def test_the_app_gives_the_serial_runs_model(tmp_path: Path) -> None:
     settings = {"method": "fedrn", "model": "mlp:hidden=16", "rounds": 2, "epochs": 1, "participation": 1}
+    settings["optimizer"] = "adamw:lr=0.01,schedule=cosine,warm_up=1"
     Scene.make("digits:train=120", clients=3, noise="constant:rate=0.3", seed=1).save(tmp_path / "scene")
     fedwinnow.run(scene=tmp_path / "scene", out=tmp_path / "serial", **settings)
     lines = [f"{key} = {value!r}" for key, value in (settings | {"scene": str(tmp_path / "scene")}).items()]
@@ -87,7 +88,7 @@ def test_the_app_gives_the_serial_runs_model(tmp_path: Path) -> None:
 def test_a_node_bounds_what_others_learn_by_its_own_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = "data = 'digits:train=60'\nmethod = 'fedgr'\nmodel = 'linear'\nrounds = 1\nepochs = 1"
     (tmp_path / "run.toml").write_text(settings, encoding="utf-8")
-    own = {"data": "digits:train=60"}
+    own = {"data": "digits:train=60", "yes": "true"}
     room = Room(
         {
             7: own | {"folder": str(tmp_path / "east"), "name": "east", "allow-exposure": "sample"},
@@ -98,7 +99,7 @@ def test_a_node_bounds_what_others_learn_by_its_own_config(tmp_path: Path, capsy
     server_app(room, Context(1, 0, node_config={}, state=RecordDict(), run_config=config))
     assert list(json.loads((tmp_path / "network" / "ledger.json").read_text())["sites"]) == ["east"]
     said = capsys.readouterr().out
-    assert "error: method 'fedgr' sends 'sample_loss'" in said
+    assert "error: this site does not take part: method 'fedgr' sends 'sample_loss'" in said
     assert "the run begins without west" in said
     lines = [json.loads(line) for line in (tmp_path / "west" / "ledger.jsonl").read_text().splitlines()]
     assert all(line["sent"] == {} and "samples" not in line["said"] for line in lines)
@@ -108,16 +109,18 @@ def test_a_node_bounds_what_others_learn_by_its_own_config(tmp_path: Path, capsy
     ("config", "said"),
     [
         (
-            {"data": "digits:train=60", "allow-exposure": "all"},
-            "allow-exposure all was given; allowed: model, client, s",
+            {"data": "digits:train=60", "yes": "true", "allow-exposure": "all"},
+            "allow-exposure all was given; allowed: masked, model, client, s",
         ),
+        ({"data": "digits:train=60"}, "does not say what may be asked of this site; give policy"),
+        ({"data": "digits:train=60", "yes": "perhaps"}, "yes = 'perhaps'; allowed: true or false"),
+        ({"data": "digits:train=60", "yes": "true", "policy": "site.toml"}, "either a policy, or these"),
         ({"scene": "scene", "allow-exposure": "sample"}, "allow-exposure = 'sample' with a scene; allowed: with data"),
     ],
 )
 def test_a_bound_that_cannot_be_is_an_error_of_the_node(config: dict[str, str], said: str) -> None:
-    keys = ("data", "scene", "clients", "name", "folder", "allow-exposure", "least-count")
     with pytest.raises(UsageError, match=said):
-        site_of(*(config.get(key, "") for key in keys), 7)
+        site_of(*(config.get(key, "") for key in NODE_CONFIG), 7)
 
 
 def test_what_the_config_lacks_is_named() -> None:
@@ -162,7 +165,8 @@ def test_a_site_with_few_samples_is_absent_and_keeps_its_verdict(tmp_path: Path,
     held = {"east": {"a": 9, "b": 8}, "west": {"a": 9, "b": 2}, "tiny": {"a": 3, "b": 1}}
     data = {name: table_of(tmp_path / f"{name}.csv", rows) for name, rows in held.items()}
     nodes = {
-        place: {"data": data[name], "name": name, "folder": str(tmp_path / name)} for place, name in enumerate(held)
+        place: {"data": data[name], "name": name, "folder": str(tmp_path / name), "yes": "1"}
+        for place, name in enumerate(held)
     }
     lines = [f"data = {own!r}", f"method = '{method}'", "rounds = 3", "epochs = 1", "model = 'linear'"]
     (tmp_path / "run.toml").write_text("\n".join(lines), encoding="utf-8")

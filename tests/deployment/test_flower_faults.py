@@ -20,7 +20,7 @@ from over_network import Cast, free_port
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install '.[flower]'")
 
-from fedwinnow.deployment.keys import make_certificates
+from fedwinnow.deployment.certificates import make_certificates
 
 SITES = ("site-a", "site-b", "site-c")
 SETTINGS = {"model": "mlp:hidden=16", "epochs": 1, "seed": 1}
@@ -90,8 +90,9 @@ class Trial:
 
     def last_answer(self, site: str) -> int:
         """The round of a site's last reply, by its own ledger."""
-        (path,) = (self.cast.folder / "sites" / site).glob("*/ledger.jsonl")
-        return int(json.loads(path.read_text().splitlines()[-1])["round"])
+        path = self.cast.folder / "sites" / site / "ledger.jsonl"
+        lines = [json.loads(text) for text in path.read_text().splitlines(keepends=True) if text.endswith("\n")]
+        return next(int(line["round"]) for line in reversed(lines) if "round" in line)
 
     def stop_within_a_round(self, site: str) -> None:
         """Let a site stand still, and wait until a round waits for it and for nobody else."""

@@ -21,15 +21,16 @@ from flwr.proto import fleet_pb2 as fleet
 from flwr.proto.node_pb2 import Node
 
 from fedwinnow.data.load import load
+from fedwinnow.deployment import certificates as making
 from fedwinnow.deployment import flower_visit
-from fedwinnow.deployment import keys as key_files
 from fedwinnow.deployment.agreement import hello_of
+from fedwinnow.deployment.certificates import make_certificates
 from fedwinnow.deployment.exposure_limit import Declined
 from fedwinnow.deployment.flower_backend import Letter, exchange
 from fedwinnow.deployment.flower_link import Link
 from fedwinnow.deployment.flower_records import from_records, to_records
 from fedwinnow.deployment.flower_visit import JoinRefused, Unreachable, Visit, answer_messages, certificate_problem
-from fedwinnow.deployment.keys import ServerFiles, SiteFiles, make_certificates
+from fedwinnow.deployment.keys import ServerFiles, SiteFiles
 from fedwinnow.deployment.real_sites import real_stage, task_data
 from fedwinnow.deployment.site import Site
 from fedwinnow.deployment.site_data import OwnData
@@ -60,7 +61,7 @@ class Trial:
 
     def join(self, site: str, *more: Any, tamper: str | None = None) -> None:
         flags = ("--server", f"localhost:{self.port}", "--tls", self.keys / site, "--heartbeat", 300)
-        self.cast.start(site, "join", *DATA, *flags, *more, tamper=tamper)
+        self.cast.start(site, "join", *DATA, "--yes", *flags, *more, tamper=tamper)
 
     def ledger(self, site: str) -> list[dict[str, Any]]:
         """What a site wrote down, of all runs."""
@@ -79,6 +80,9 @@ def test_a_site_that_claims_the_place_of_all_others_gets_its_own(trial: Trial, t
     for site in SITES[:2]:
         trial.join(site)
     trial.cast.wait_for("serve", "2 of 3 sites are there: site-a, site-b")
+    printed = f"coordinator's key: {ServerFiles(trial.keys).fingerprint()}"  # the same on both sides
+    assert f"this {printed}" in trial.cast.said("serve")
+    assert printed in trial.cast.said("site-a")
     trial.join("site-c", tamper="claims everybody")
     trial.cast.wait_for("serve", "site site-c cannot take part: it says which clients it has")
     for name in ("serve", *SITES):  # it was asked again, and claimed no more than another name
@@ -99,9 +103,10 @@ def test_a_site_does_not_send_a_value_per_sample_unless_its_people_allow_it(tria
     assert "join --allow-exposure sample" in said
     line, heard = trial.ledger("site-b")
     assert (heard["kind"], heard["sent"]) == ("refused", {})
-    assert (line["kind"], line["sent"], line["said"]["declined"]) == ("hello", {}, True)
-    assert "samples" not in line["said"]
-    assert "site site-b cannot take part: method 'fedgr' sends 'sample_loss'" in trial.cast.said("serve")
+    assert (line["kind"], line["sent"]) == ("hello", {})
+    assert line["said"] == {"error": "refused", "site": "site-b"}
+    assert "site site-b cannot take part: the site refused (code refused)" in trial.cast.said("serve")
+    assert "sample_loss" not in trial.cast.said("serve")
     trial.join("site-a", "--allow-exposure", "sample")
     for name in ("serve", "site-a"):
         trial.cast.ended(name)
@@ -141,6 +146,31 @@ def test_of_two_processes_with_one_key_the_second_waits_until_the_first_has_left
     second.enter()
     assert second.node.node_id == first.node.node_id
     assert link.name_of(second.node.node_id) == "site-a"
+
+
+def test_a_coordinator_with_another_key_than_the_policy_names_hears_nothing(link: Link, keys: Path) -> None:
+    """The authority has signed it all the same: whoever has the authority's key could sign another."""
+    kept = ServerFiles(keys).fingerprint()
+    address, files = f"localhost:{link.server.config.port}", SiteFiles(keys / "site-a")
+    for named, found in ((kept, kept), (None, kept)):
+        visit = Visit(address, files, 300, named)
+        visit.enter()
+        assert visit.tls is not None
+        assert visit.tls.found == found
+        visit.leave()
+    other = Visit(address, files, 300, "sha256:" + "0" * 64)
+    for _ in range(2):
+        with pytest.raises(UsageError, match=f"has the key {kept}, and the policy names sha256:0000.*nothing was sent"):
+            other.enter()
+    assert link.name_of(other.node.node_id) is None
+
+
+def test_a_renewed_certificate_has_the_same_fingerprint(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ("localhost",), ("a",), b"a passphrase")
+    before, certificate = ServerFiles(tmp_path).fingerprint(), (tmp_path / "server.crt").read_bytes()
+    making.renew_server(tmp_path, b"a passphrase")
+    assert (tmp_path / "server.crt").read_bytes() != certificate
+    assert ServerFiles(tmp_path).fingerprint() == before
 
 
 def test_nobody_answers_in_the_name_of_another(link: Link, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +213,7 @@ def test_nobody_pulls_the_questions_of_another(link: Link, keys: Path) -> None:
 
 
 def test_a_certificate_that_has_expired_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_files, "DAYS", 0)  # it began an hour ago and ends now
+    monkeypatch.setattr(making, "DAYS_OF_SERVER", 0)  # it began an hour ago and ends now
     make_certificates(tmp_path, ("localhost",), ("a",))
     link = Link("127.0.0.1", free_port(), ServerFiles(tmp_path), 60.0, lambda text: None)
     try:

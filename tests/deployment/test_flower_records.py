@@ -9,7 +9,16 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip ins
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from fedwinnow.deployment.flower_records import ARRAYS, FACTS, KINDS, from_array, from_records, to_array, to_records
+from fedwinnow.deployment.flower_records import (
+    ARRAYS,
+    FACTS,
+    KINDS,
+    LONGEST_FACTS,
+    from_array,
+    from_records,
+    to_array,
+    to_records,
+)
 from fedwinnow.errors import DataError
 
 
@@ -75,4 +84,10 @@ def test_a_claim_that_is_not_true_is_refused_before_room_is_made(array: Array, s
 )
 def test_a_message_of_another_program_is_an_error(content: RecordDict) -> None:
     with pytest.raises(DataError):
+        from_records(content)
+
+
+def test_facts_of_many_letters_are_not_read() -> None:
+    content = to_records({"error": "x" * LONGEST_FACTS}, {}, {})
+    with pytest.raises(DataError, match=r"the facts of a message have \d+ letters; allowed: 4194304"):
         from_records(content)

@@ -13,15 +13,17 @@ import torch
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install '.[flower]'")
 
 from fedwinnow.deployment import flower_backend
+from fedwinnow.deployment.certificates import make_certificates
 from fedwinnow.deployment.flower_backend import Flower, Lost, Names, Roster, Unfit, answer_of
 from fedwinnow.deployment.flower_link import Link
 from fedwinnow.deployment.flower_records import from_records, to_records
 from fedwinnow.deployment.flower_run import LARGEST, Terms, coordinate, gather, no_samples, other_scene
-from fedwinnow.deployment.keys import ServerFiles, make_certificates
+from fedwinnow.deployment.keys import ServerFiles
+from fedwinnow.deployment.ledger_heads import Heads
 from fedwinnow.errors import DataError, RunError, UsageError
 from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.federation.host import Task
+from fedwinnow.federation.host import Answer, Task
 from over_network import free_port
 
 Claims = dict[int, dict[str, Any]]
@@ -237,19 +239,33 @@ def test_once_a_simulation_has_begun_its_clients_stay_where_they_are(claims: Cla
 
 def test_a_site_that_declines_is_not_waited_for_where_the_quorum_allows(claims: Claims) -> None:
     claims[7] = {"site": "east", "samples": 5}
-    claims[9] = {"error": "method 'fedgr' sends 'sample_loss'", "declined": True}
+    claims[9] = {"error": "refused"}
     said: list[str] = []
     grid = roster_of(claims)[0].grid
     terms = Terms(sites=2, say=said.append, names=KEYS, quorum=0.5)
     assert set(gather(grid, OWN_DATA, no_samples, terms).known) == {7}
     assert said[-2:] == ["1 of 2 sites are there: east", "the run begins without west"]
-    with pytest.raises(RunError, match=r"only 1 of 2 sites take part; the quorum is 2\. The site west .*'sample_loss'"):
+    with pytest.raises(RunError, match=r"only 1 of 2 sites take part; the quorum is 2\. .* the site refused"):
         gather(grid, OWN_DATA, no_samples, replace(terms, quorum=1.0))
+
+
+def test_a_site_whose_people_have_not_answered_is_asked_again_and_not_counted_as_declined(
+    claims: Claims, told: list[tuple[int, str]]
+) -> None:
+    roster, said = roster_of(claims, hello=OWN_DATA)
+    claims[1] = {"site": "east", "error": "undecided"}
+    for _ in range(3):
+        roster.refresh()
+    assert said == ["site east is asked again: the people at the site have not answered yet (code undecided)"]
+    assert (told, roster.declined, roster.known) == ([], {}, {})  # they are reading: nothing is told to them
+    claims[1] = {"site": "east", "samples": 9}
+    roster.refresh()
+    assert said[1:] == ["site east is there"]
 
 
 def test_a_site_that_declined_and_came_back_is_there(claims: Claims) -> None:
     roster, _ = roster_of(claims, no_samples, OWN_DATA, KEYS)
-    claims[7] = {"error": "no", "declined": True}
+    claims[7] = {"error": "refused"}
     roster.refresh()
     assert roster.declined == {7: "east"}
     claims[7] = {"samples": 5}
@@ -260,7 +276,7 @@ def test_a_site_that_declined_and_came_back_is_there(claims: Claims) -> None:
 
 # --- what sites say ------------------------------------------------------------------------------------------------
 
-EVIL = "\x1b[2Jred\x07\u202e" + "x" * 30_000_000
+EVIL = "\x1b[2Jred\x07\u202e" + "x" * 1_000_000
 
 
 def test_what_a_site_says_is_printed_without_control_characters_and_not_at_length(claims: Claims) -> None:
@@ -269,7 +285,8 @@ def test_what_a_site_says_is_printed_without_control_characters_and_not_at_lengt
     claims[9] = {"site": EVIL, "samples": 5}
     roster.refresh()
     assert len(said) == 3
-    assert all(line.isprintable() and len(line) < 500 and "x" * 20 in line for line in said)
+    assert all(line.isprintable() and len(line) < 500 for line in said)
+    assert said[1] == "site 8 cannot take part: it failed, and its code is not known here"
     assert roster.known[9]["site"].isprintable()
 
 
@@ -289,6 +306,7 @@ def test_an_answer_that_cannot_be_used_is_a_short_error(facts: dict[str, Any]) -
     assert answer.error.isprintable()
     assert len(answer.error) <= 300
     assert answer.memory is None
+    assert answer.broken == ("memory" in facts)
 
 
 def test_the_name_of_a_tensor_is_looked_at(claims: Claims) -> None:
@@ -308,7 +326,7 @@ def test_who_is_not_reached_at_the_end_is_named_by_reason(claims: Claims) -> Non
     roster, _ = roster_of(claims)
     claims[7] = {"site": "east", "clients": [0, 1]}
     host: Any = None
-    backend = Flower(host, roster, {}, (), 1.0)
+    backend = Flower(host, roster, {}, (), 1.0, Heads(Path("nowhere"), print))
     assert backend.finish(3, {client: ({}, None) for client in range(4)}) == {"the site is not connected": [2, 3]}
 
 
@@ -327,7 +345,7 @@ def test_every_answer_is_that_of_the_client_who_was_asked_whoever_is_ready_first
 
     monkeypatch.setattr(flower_backend, "exchange", last_first)
     host: Any = None
-    backend = Flower(host, roster, {}, (), 1.0)
+    backend = Flower(host, roster, {}, (), 1.0, Heads(Path("nowhere"), print))
     monkeypatch.setattr(roster, "refresh", lambda: None)
     answers = list(backend.exchange(Task(client, "train", 1, 0, {}) for client in (6, 8, 5)))
     assert [(answer.client, int(answer.reply["mine"])) for answer in answers] == [(6, 6), (8, 8), (5, 5)]
@@ -372,3 +390,15 @@ def test_one_key_for_two_sites_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sites" / "b.pub").write_bytes((tmp_path / "sites" / "a.pub").read_bytes())
     with pytest.raises(DataError, match=r"sites/b\.pub is the key of another site too"):
         Link("127.0.0.1", free_port(), ServerFiles(tmp_path), 5.0, print)
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_notes_are_taken_from_sites_of_a_simulation_and_only_one_value_per_sample(simulated: bool) -> None:
+    sites = SimpleNamespace(holdings=SimpleNamespace(sizes=[4]))
+    host, roster = SimpleNamespace(sites=sites, judged=sites, parts={}), SimpleNamespace(simulated=simulated)
+    backend = Flower(host, roster, {}, ("a",), 1.0, None)  # type: ignore[arg-type]
+    good = backend.with_notes(Answer(0, notes={"selected": torch.ones(4), "own": torch.ones(2, 2)}))
+    assert (good.error, len(good.notes)) == (None, 2 if simulated else 0)
+    bad = backend.with_notes(Answer(0, notes={"pseudo_labels": torch.tensor(3)}))
+    assert bad.error == ("its note 'pseudo_labels' has the shape (), not (4,)" if simulated else None)
+    assert bad.broken == simulated

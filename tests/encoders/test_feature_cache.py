@@ -11,10 +11,10 @@ from PIL import Image
 
 from fedwinnow.data.dataset import Resident, Texts
 from fedwinnow.data.images import ImageFrame, LazyImages
+from fedwinnow.data.pace import watched
 from fedwinnow.encoders import feature_cache
 from fedwinnow.encoders.encoder import OpenEncoder
 from fedwinnow.encoders.feature_cache import FeatureCache, cached_bytes, clear_cache
-from fedwinnow.encoders.progress import watched
 from fedwinnow.errors import DataError, FedwinnowWarning
 
 
@@ -194,7 +194,7 @@ class Means:
 
 def test_progress_counts_up_and_the_cache_can_be_cleared(rows):
     told: list[tuple[int, int]] = []
-    with watched(lambda done, total, seconds: told.append((done, total))):
+    with watched(lambda now: told.append((now.done, now.total))):
         cache_of(Counting()).encoded(Resident(rows))
     assert told == [(256, 600), (512, 600), (600, 600)]
     assert cached_bytes() > 600 * 3 * 2

@@ -106,6 +106,9 @@ def test_first_steps(play, tmp_path: Path) -> None:
     assert "round 6: " in said
     assert (tmp_path / said.split()[-1]).name == "report.html"
     assert (tmp_path / said.split()[-1]).exists()
+    stamp = (tmp_path / "notebook" / "fedavg" / "summary.json").stat().st_mtime_ns
+    assert play("notebooks/first_steps.py") == said  # a second time, as when all cells are run again
+    assert (tmp_path / "notebook" / "fedavg" / "summary.json").stat().st_mtime_ns == stamp
 
 
 def test_compare_methods(play, tmp_path: Path) -> None:
@@ -113,6 +116,7 @@ def test_compare_methods(play, tmp_path: Path) -> None:
     assert "18 runs, 0 failed" in said
     assert "MixUp" in said
     assert "over n = 3 seeds" in said
+    assert play("notebooks/compare_methods.py") == said
     assert "\\begin{tabular}" in (tmp_path / "notebook" / "table.tex").read_text(encoding="utf-8")
 
 

@@ -12,13 +12,14 @@ import torch
 from safetensors.torch import load_file
 
 import fedwinnow
+from fedwinnow.backends.make_backend import Serial
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.method import find_method
 from fedwinnow.testing import MethodTester, toy_data
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "own-method.md").read_text(encoding="utf-8")
-TRIM, CONVERSATION, WEIGHTY, EXPOSES, BY_CLASS, TEST = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+TRIM, CONVERSATION, WEIGHTY, EXPOSES, FORMS, BY_CLASS, TEST = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 FOLDER = tempfile.TemporaryDirectory()  # as long as the tests of this file run
 FILE = Path(FOLDER.name) / "weighty.py"
 FILE.write_text(WEIGHTY, encoding="utf-8")
@@ -58,11 +59,12 @@ def test_it_does_not_have_what_the_page_says_it_has_not(option):
         find_method(f"{FILE}:{option}")
 
 
-def test_the_conversation_and_what_it_exposes(tmp_path):
+def test_the_conversation_and_what_it_exposes(tmp_path, monkeypatch):
     """The fragments in between, put together as a reader would."""
-    lines = "\n".join((EXPOSES, BY_CLASS, CONVERSATION)).splitlines()
+    lines = "\n".join((EXPOSES, FORMS, BY_CLASS, CONVERSATION)).splitlines()
     inside = "".join(f"    {line}\n" if line else "\n" for line in lines)
-    head = TRIM[: TRIM.index("@dataclass")] + "from fedwinnow.federation.method import Exchange\n\n"
+    head = TRIM[: TRIM.index("@dataclass")] + "from fedwinnow.federation.method import Exchange, model_forms\n"
+    head += "from fedwinnow.mathematics.payload import ReplyForm\n\n"
     body = (
         '@dataclass(frozen=True)\nclass Talk(Method):\n    """Asks twice."""\n\n    name: ClassVar[str] = "talk"\n'
         '    stages: ClassVar[tuple[str, ...]] = ("ask", "train")\n'
@@ -77,6 +79,17 @@ def test_the_conversation_and_what_it_exposes(tmp_path):
     assert result.summary["status"] == "finished"
     assert find_method(str(tmp_path / "talk.py")).by_class() == {"class_losses": 0}
     assert '"class_losses"' in (tmp_path / "run" / "ledger.json").read_text()
+    usual = Serial.exchange
+
+    def negative(backend, tasks):
+        for answer in usual(backend, tasks):
+            if "class_losses" in answer.reply:
+                answer.reply["class_losses"] -= 1e9 * (answer.client == 2)
+            yield answer
+
+    monkeypatch.setattr(Serial, "exchange", negative)
+    result = fedwinnow.run(out=tmp_path / "two", method=str(tmp_path / "talk.py"), on_client_error="drop", **SMALL)
+    assert all("'class_losses' in its reply has values from" in row["dropped"]["client-2"] for row in result.rounds)
 
 
 def test_the_test_file_is_a_test_file():

@@ -507,7 +507,7 @@ def test_wrong_runs_are_refused_in_a_sentence(runs, tmp_path, capsys):
 
 def test_a_missing_extra_is_named(runs, tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_file.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"--format onnx needs the extra 'onnx'"):
+    with pytest.raises(UsageError, match=r"format=onnx needs the extra 'onnx'"):
         fedwinnow.load(runs("rows")).export(tmp_path / "model", format="onnx")
 
 

@@ -213,16 +213,47 @@ def test_another_config_is_refused_with_the_differing_keys(tmp_path):
 
 
 def test_a_run_is_continued_only_when_asked(tmp_path):
-    run(tmp_path)
-    with pytest.raises(UsageError, match="already holds this run"):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, watchers=(At(2, interrupt),))
+    with pytest.raises(UsageError, match=r"already holds this run, which is interrupted after 2 rounds.*resume=True"):
         run(tmp_path)
+
+
+def test_a_second_call_gives_the_finished_result(tmp_path):
+    first = run(tmp_path)
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.name != ".lock"}
+    played = []
+    again = run(tmp_path, watchers=(At(1, lambda: played.append(1)),))
+    assert again.summary == first.summary
+    assert played == []
+    assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.name != ".lock"}
+    run(tmp_path, watchers=(At(1, lambda: played.append(1)),), redo=True)
+    assert played == [1]
+
+
+def test_a_second_call_with_more_rounds_says_how_to_go_on(tmp_path):
+    run(tmp_path)
+    with pytest.raises(UsageError, match=r"finished after 3 rounds\. Add resume=True to continue it, redo=True"):
+        run(tmp_path, rounds=4)
+    with pytest.raises(UsageError, match=r"rounds=2 was given, but this run has played 3 .*redo=True"):
+        run(tmp_path, rounds=2)
+
+
+def test_a_changed_cell_may_replace_its_run(tmp_path):
+    run(tmp_path)
+    with pytest.raises(UsageError, match=r"epochs \(1 there, 2 now\).*or add redo=True, which removes that run"):
+        run(tmp_path, epochs=2)
+    with pytest.raises(UsageError, match="another config"):
+        run(tmp_path, epochs=2, redo="stale")
+    assert run(tmp_path, epochs=2, redo=True).summary["status"] == "finished"
+    assert tomllib.loads((tmp_path / "config.toml").read_text())["epochs"] == 2
 
 
 def test_a_finished_run_is_not_repeated(tmp_path):
     run(tmp_path)
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.name != ".lock"}
     assert run(tmp_path, resume=True).summary["status"] == "finished"
-    with pytest.raises(UsageError, match="--rounds 2 was given, but this run has played 3 already; allowed: 3 or more"):
+    with pytest.raises(UsageError, match="rounds=2 was given, but this run has played 3 already; allowed: 3 or more"):
         run(tmp_path, resume=True, rounds=2)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.name != ".lock"} == stamps
 
@@ -230,7 +261,7 @@ def test_a_finished_run_is_not_repeated(tmp_path):
 def test_fewer_rounds_than_were_played_are_refused(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, watchers=(At(2, interrupt),))
-    with pytest.raises(UsageError, match="--rounds 1 was given, but this run has played 2 already"):
+    with pytest.raises(UsageError, match="rounds=1 was given, but this run has played 2 already"):
         run(tmp_path, resume=True, rounds=1)
     assert json.loads((tmp_path / "summary.json").read_text())["status"] == "interrupted"  # and not failed
 

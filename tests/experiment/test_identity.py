@@ -20,14 +20,17 @@ from PIL import Image
 from torch import nn
 
 import fedwinnow
+import stages
 from fedwinnow import files
 from fedwinnow.data import content_hash
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load
 from fedwinnow.errors import StaleError, UsageError
 from fedwinnow.experiment.own_code import code_of, code_of_class, code_of_file, code_of_models
+from fedwinnow.experiment.play import Execution, play
 from fedwinnow.experiment.report.run_report import report_of
 from fedwinnow.experiment.run_folder import RunFolder
+from fedwinnow.experiment.settings import Experiment
 from fedwinnow.testing import comparable, toy_data
 from remembering import REMEMBERING, At, interrupt
 from run_folders import write_run
@@ -78,7 +81,7 @@ def test_a_changed_method_is_refused_and_redone(tmp_path):
     first = run(folder, method=str(method))
     assert {tuple(row["participants"]) for row in first.rounds} == {(0, 1)}
     write_method(method, OLDEST)
-    refused(folder, r"my_method.py has changed since this run was made\. Add --redo", method=str(method))
+    refused(folder, r"my_method.py has changed since this run was made\. Add redo=True", method=str(method))
     refused(folder, "my_method.py has changed", method=str(method), rounds=5)  # nor is it continued with more rounds
     again = run(folder, method=str(method), redo=True)
     assert {tuple(row["participants"]) for row in again.rounds} == {(2, 3)}
@@ -540,12 +543,16 @@ def test_redo_removes_what_a_run_makes_and_nothing_else(tmp_path):
 
 
 def test_redo_never_removes_a_run_with_other_settings(tmp_path):
+    """Except from a program with redo=True, where the cell of a notebook was changed on purpose."""
     run(tmp_path)
     before = comparable(tmp_path)
     for other in ({"epochs": 2}, {"method": "fedprox"}, {"seed": 5}, {"noise": "constant:rate=0.3"}):
-        for redo in (True, "stale"):
+        with pytest.raises(UsageError, match="another config"):
+            run(tmp_path, redo="stale", **other)
+        for redo in ("all", "stale"):
+            experiment = Experiment(**{"data": toy_data(), **stages.TINY, "rounds": 3, **other})
             with pytest.raises(UsageError, match="another config"):
-                run(tmp_path, redo=redo, **other)
+                play(experiment, tmp_path, Execution(redo=redo))
     assert comparable(tmp_path) == before
 
 
@@ -562,7 +569,7 @@ def test_a_run_that_was_being_cleared_is_not_taken_for_a_whole_one(tmp_path):
     run(tmp_path)
     for name in ("summary.json", "identity.json"):  # the first that go
         (tmp_path / name).unlink()
-    with pytest.raises(StaleError, match="--redo"):
+    with pytest.raises(StaleError, match="redo=True"):
         run(tmp_path, resume=True)
     assert run(tmp_path, redo=True).summary["status"] == "finished"
 
@@ -608,10 +615,10 @@ def test_tables_and_figures_mark_runs_of_another_source(tmp_path, monkeypatch):
     (tmp_path / "runs" / "fedprox-1" / "identity.json").unlink()
     table = fedwinnow.table(tmp_path / "runs")
     assert "† 1 of 4 runs were made by another version of the source." in str(table)
-    assert "| fedprox † |" in str(table)
-    assert "| fedavg |" in str(table)
+    assert "| FedProx † |" in str(table)
+    assert "| FedAvg |" in str(table)
     table.save(tmp_path / "t.tex")
-    assert r"fedprox $\dagger$" in (tmp_path / "t.tex").read_text()
+    assert r"FedProx $\dagger$" in (tmp_path / "t.tex").read_text()
     table.save(tmp_path / "t.csv")
     rows = [line.split(",") for line in (tmp_path / "t.csv").read_text().splitlines()]
     assert {(row[0], row[-1]) for row in rows[1:]} == {("fedavg", "0"), ("fedprox", "1")}

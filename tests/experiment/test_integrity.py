@@ -86,7 +86,7 @@ def test_a_flipped_bit_in_a_checkpoint_or_a_memory_is_refused(tmp_path, method, 
     for file in files:
         whole = file.read_bytes()
         file.write_bytes(flipped(whole, luck.randrange(len(whole)), luck.randrange(8)))
-        with pytest.raises(DataError, match=rf"{file.name}: damaged .*--redo\.$") as refused:
+        with pytest.raises(DataError, match=rf"{file.name}: damaged .*redo=True\.$") as refused:
             run(folder, method, resume=True, **faults)
         assert str(refused.value).count("\n") == 0
         file.write_bytes(whole)
@@ -131,7 +131,7 @@ def test_rounds_that_do_not_reach_the_checkpoint_are_refused(tmp_path, method, d
     else:
         path.write_bytes(DAMAGES[damage](path.read_bytes()))
     for rounds in (4, 5):
-        with pytest.raises(DataError, match=r"rounds\.jsonl: it has \d rounds? up to round \d.*--redo\.$"):
+        with pytest.raises(DataError, match=r"rounds\.jsonl: it has \d rounds? up to round \d.*redo=True\.$"):
             run(folder, method, resume=True, rounds=rounds)
 
 
@@ -149,7 +149,7 @@ def test_a_line_cut_short_after_the_checkpoint_is_played_again(tmp_path, method)
 
 def test_a_finished_run_cannot_have_fewer_rounds(tmp_path, method):
     run(tmp_path / "run", method)
-    with pytest.raises(UsageError, match="--rounds 3 was given, but this run has played 4 already; allowed: 4 or more"):
+    with pytest.raises(UsageError, match="rounds=3 was given, but this run has played 4 already; allowed: 4 or more"):
         run(tmp_path / "run", method, resume=True, rounds=3)
 
 

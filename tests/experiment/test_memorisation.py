@@ -67,5 +67,5 @@ def test_a_hold_out_is_part_of_it(tmp_path):
 
 
 def test_a_number_below_zero_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="memorisation-every"):
+    with pytest.raises(UsageError, match="memorisation_every"):
         play(tmp_path, memorisation_every=-1)

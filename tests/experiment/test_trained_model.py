@@ -98,7 +98,7 @@ def test_running_statistics_of_one_site(tmp_path):
 def test_every_site_has_its_own_model(tmp_path):
     settings = {**SMALL, "method": "rhfl:pre_train=1", "public": 0.2, "model": "linear+mlp"}
     result = fedwinnow.run(data="digits:train=200", out=tmp_path, **settings)
-    with pytest.raises(UsageError, match="every site of this run has its own model; choose one with --site: client-0"):
+    with pytest.raises(UsageError, match="every site of this run has its own model; choose one with site=: client-0"):
         _ = result.model
     first, second = (fedwinnow.load(tmp_path, site=f"client-{number}") for number in (0, 1))
     assert len(list(first.model.parameters())) < len(list(second.model.parameters()))  # linear, mlp

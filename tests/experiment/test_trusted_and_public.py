@@ -101,11 +101,11 @@ def test_public_samples_may_come_from_other_data(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"trusted": 1.5}, "--trusted 1.5 was given; allowed"),
-        ({"trusted": -0.1}, "--trusted -0.1 was given; allowed"),
-        ({"trusted": float("nan")}, "--trusted=nan was given; allowed"),
-        ({"public": "-3"}, "--public -3 was given; allowed"),
-        ({"public": "inf"}, "--public inf was given"),
+        ({"trusted": 1.5}, "trusted=1.5 was given; allowed"),
+        ({"trusted": -0.1}, "trusted=-0.1 was given; allowed"),
+        ({"trusted": float("nan")}, "trusted=nan was given; allowed"),
+        ({"public": "-3"}, "public=-3 was given; allowed"),
+        ({"public": "inf"}, "public=inf was given"),
         ({"trusted": 60}, "60 of 60 test samples; allowed: at least one"),
         ({"trusted": 0.001}, "0 of 60 test samples"),
         ({"trusted": 0.5, "public": 30}, "30 of 30 test samples"),

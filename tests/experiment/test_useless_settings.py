@@ -16,7 +16,7 @@ SMALL = {"clients": 2, "rounds": 1, "epochs": 1}
 
 @pytest.mark.parametrize("views", ["flip", "crop_flip", "strong"])
 def test_views_are_for_images(tmp_path, views):
-    with pytest.raises(UsageError, match=f"--views {views} was given, but the samples are rows; allowed: with images"):
+    with pytest.raises(UsageError, match=f"views={views} was given, but the samples are rows; allowed: with images"):
         fedwinnow.run(data=toy_data(), views=views, out=tmp_path / "run", **SMALL)
     assert not (tmp_path / "run" / "config.toml").exists()
 
@@ -31,6 +31,6 @@ def test_images_may_have_views():
 
 
 def test_mixed_precision_is_for_cuda_devices(tmp_path):
-    with pytest.raises(UsageError, match="--mixed-precision was given, and the device is cpu; allowed: with a CUDA"):
+    with pytest.raises(UsageError, match="mixed_precision=True was given, and the device is cpu; allowed: with a CUDA"):
         fedwinnow.run(data=toy_data(), mixed_precision=True, device="cpu", out=tmp_path / "run", **SMALL)
     assert not (tmp_path / "run" / "config.toml").exists()

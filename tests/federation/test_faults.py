@@ -200,7 +200,7 @@ def test_the_command_line_ends_with_4_and_a_message(tmp_path, method, capsys, mo
         ("def send(self, server, client): return {'weights': 'none'}", "the server's half of own: AttributeError"),
         (
             "def verdict(self, client, got): return 1 / 0",
-            r"client 0 \(client-0\), round 3, judge: ZeroDivisionError: .* --on-client-error drop",
+            r"client 0 \(client-0\), round 3, judge: ZeroDivisionError: .* on_client_error=drop",
         ),
         ("def verdict(self, client, got): return Verdict(torch.zeros(2), torch.zeros(2).long())", r"shape \(2,\)"),
     ],

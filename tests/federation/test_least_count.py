@@ -80,7 +80,7 @@ def test_small_sites_are_absent_and_small_classes_are_not_spoken_of(name, tmp_pa
     if name == "centralised":  # one place with the samples of all
         return
     assert [str(one.message) for one in said if one.category is FedwinnowWarning] == [
-        f"absent from the run, with fewer samples to train on than --least-count {LEAST}: site 3."
+        f"absent from the run, with fewer samples to train on than least_count={LEAST}: site 3."
     ]
     assert result.summary["absent"] == ["site 3"]
     assert "site 3" not in json.loads((tmp_path / "ledger.json").read_text())["sites"]
@@ -333,12 +333,12 @@ def test_a_value_per_sample_and_a_least_count_exclude_each_other(tmp_path):
 
 
 def test_where_all_sites_are_too_small_the_run_says_so(tmp_path):
-    with pytest.raises(RunError, match="no client has a sample to train on and as many of them as --least-count 500"):
+    with pytest.raises(RunError, match="no client has a sample to train on and as many of them as least_count=500"):
         run(tmp_path, least_count=500)
 
 
 def test_a_least_count_below_nothing_is_refused():
-    with pytest.raises(UsageError, match="--least-count -1 was given"):
+    with pytest.raises(UsageError, match="least_count=-1 was given"):
         Experiment(least_count=-1)
 
 

@@ -14,6 +14,7 @@ from fedwinnow.experiment.play import Execution
 from fedwinnow.federation.client import clip_norm
 from fedwinnow.federation.host import Task
 from fedwinnow.federation.ledger import TooFew, without_small_classes
+from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, find_method
 from stages import ready
 
@@ -142,6 +143,27 @@ def test_what_a_client_remembers_it_finds_at_its_next_visit_and_a_failed_visit_l
         federation.play_round(number)
     memory = federation.memory
     assert [float(memory.read(memory.versions[client])["visits"]) for client in range(4)] == [3.0, 2.0, 3.0, 3.0]
-    assert sorted(path.name for path in memory.folder.iterdir() if path.name.startswith("000000")) == [
+    assert [name for name in memory.held if name.startswith("000000")] == [
         f"000000-{number}-0.safetensors" for number in (1, 2, 3)
     ]
+    assert not memory.folder.exists()  # no checkpoint needed them yet
+    memory.settle(memory.versions.values())
+    memory.prune(memory.versions.values())
+    assert {path.name for path in memory.folder.iterdir()} == set(memory.versions.values()) == set(memory.held)
+    on_disk = Memory(memory.folder, memory.versions)
+    assert [float(on_disk.read(version)["visits"]) for version in memory.versions.values()] == [3.0, 2.0, 3.0, 3.0]
+
+
+def test_memories_beyond_what_may_be_held_are_files_at_once(tmp_path):
+    memory = Memory(tmp_path, hold=8)
+    small, large = {"x": torch.ones(2)}, {"x": torch.ones(3)}
+    assert memory.write(0, 1, 0, small) in memory.held
+    assert memory.write(1, 1, 0, large) not in memory.held
+    assert [path.name for path in tmp_path.iterdir()] == ["000001-1-0.safetensors"]
+    read = memory.read("000000-1-0.safetensors")
+    read["x"] += 1  # what a method does with its copy stays with it
+    assert memory.read("000000-1-0.safetensors")["x"].tolist() == [1.0, 1.0]
+    memory.prune(())
+    assert memory.held == {}
+    assert memory.held_bytes == 0
+    assert not any(tmp_path.iterdir())

@@ -20,8 +20,8 @@ from fedwinnow.experiment.play import Execution, play_stage
 from fedwinnow.experiment.prepare import prepare
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.federation import rounds
 from fedwinnow.federation.host import Host
+from fedwinnow.federation.server import answering_server, move_average, start_average
 from fedwinnow.methods.two_models import SECOND
 from fedwinnow.testing import MethodTester, comparable, toy_data
 
@@ -75,13 +75,13 @@ class TestFedFixerSteady(MethodTester):
 
 def test_at_first_a_mean_and_then_it_follows_slowly(tmp_path):
     server, found = one_server(tmp_path, rounds=4), []
-    rounds.start_average(server)
+    start_average(server)
     for number, value in enumerate((2.0, 4.0, 8.0, 0.0), 1):
         server.begin(number)
         server.weights = {"weights": torch.full((6,), value), "counters": torch.tensor([number])}
-        rounds.move_average(server, 0.5)
-        found.append(float(rounds.answering_server(server, 0.5).weights["weights"][0]))
-        assert rounds.answering_server(server, 0.5).weights["counters"].tolist() == [number]
+        move_average(server, 0.5)
+        found.append(float(answering_server(server, 0.5).weights["weights"][0]))
+        assert answering_server(server, 0.5).weights["counters"].tolist() == [number]
         if number < 4:
             assert float(server.weights["weights"][0]) == value  # training goes on from the global model
     # 2, then (2 + 4) / 2, then half of the way to 8, then half of the way to 0
@@ -92,23 +92,23 @@ def test_at_first_a_mean_and_then_it_follows_slowly(tmp_path):
 
 def test_steady_1_is_the_mean_of_all_models(tmp_path):
     server = one_server(tmp_path, rounds=9)
-    rounds.start_average(server)
+    start_average(server)
     for number, value in enumerate((1.0, 5.0, 9.0), 1):
         server.begin(number)
         server.weights = {"weights": torch.full((6,), value)}
-        rounds.move_average(server, 1.0)
+        move_average(server, 1.0)
     assert float(server.state["steady.weights"][0]) == pytest.approx(5.0)
 
 
 def test_a_model_that_starts_anew_is_not_mixed_with_the_old_one(tmp_path):
     server = one_server(tmp_path, rounds=9)
-    rounds.start_average(server)
+    start_average(server)
     for number, value in enumerate((1.0, 5.0, 100.0, 200.0), 1):
         server.begin(number)
         if number == 3:
             server.start_anew({"weights": torch.zeros(6)})
         server.weights = {"weights": torch.full((6,), value)}
-        rounds.move_average(server, 0.9)
+        move_average(server, 0.9)
     assert float(server.state["steady.weights"][0]) == pytest.approx(150.0)
 
 

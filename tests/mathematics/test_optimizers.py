@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fedwinnow import catalogue
+from fedwinnow.errors import UsageError
 from fedwinnow.mathematics.optimizers import Optimizer
 
 CASES = {
@@ -18,6 +19,11 @@ CASES = {
     "adam:lr=0.0003,weight_decay=0.0005,beta1=0.8": lambda p: torch.optim.Adam(
         p, lr=3e-4, weight_decay=5e-4, betas=(0.8, 0.999)
     ),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.001, weight_decay=0.01),
+    "adamw:lr=0.01,weight_decay=0.3,beta2=0.9": lambda p: torch.optim.AdamW(
+        p, lr=0.01, weight_decay=0.3, betas=(0.9, 0.9)
+    ),
+    "adamw:weight_decay=0": lambda p: torch.optim.AdamW(p, lr=0.001, weight_decay=0),
 }
 
 
@@ -46,3 +52,44 @@ def test_one_step_by_hand():
     assert weights.item() == pytest.approx(-0.05)
     step()  # change 2 - 0.005 = 1.995, speed 0.5 * 2.1 + 1.995 = 3.045
     assert weights.item() == pytest.approx(-0.05 - 0.5 * 3.045)
+
+
+@pytest.mark.parametrize(
+    ("spec", "rates"),
+    [
+        ("sgd:lr=0.4", [0.4] * 4),
+        # cos(0), cos(pi / 4), cos(pi / 2), cos(3 pi / 4), each plus 1 and halved
+        ("sgd:lr=0.4,schedule=cosine", [0.4, 0.4 * (2 + 2**0.5) / 4, 0.2, 0.4 * (2 - 2**0.5) / 4]),
+        ("adamw:lr=0.4,schedule=cosine,lowest=0.5", [0.4, 0.4 * (6 + 2**0.5) / 8, 0.3, 0.4 * (6 - 2**0.5) / 8]),
+        ("sgd:lr=0.4,schedule=cosine,warm_up=2", [0.4 / 3, 0.8 / 3, 0.4, 0.2]),
+        ("adam:lr=0.4,schedule=step,every=2", [0.4, 0.4, 0.04, 0.04]),
+        ("sgd:lr=0.4,schedule=step,every=1,factor=0.5,warm_up=1", [0.2, 0.4, 0.2, 0.1]),
+        ("sgd:lr=0.4,warm_up=3", [0.1, 0.2, 0.3, 0.4]),
+    ],
+)
+def test_a_schedule_by_hand(spec, rates):
+    optimizer = catalogue.make("optimizers", spec)
+    assert [optimizer.at_round(number, 4).lr for number in (1, 2, 3, 4)] == pytest.approx(rates)
+
+
+def test_without_a_schedule_a_round_has_the_very_optimiser():
+    optimizer = catalogue.make("optimizers", "sgd:lr=0.4")
+    assert optimizer.at_round(3, 10) is optimizer
+
+
+def test_a_round_keeps_every_other_option():
+    optimizer = catalogue.make(
+        "optimizers", "sgd:lr=0.4,momentum=0.9,weight_decay=0.1,schedule=step,every=1,factor=0.5"
+    )
+    assert str(optimizer.at_round(2, 2)) == "sgd:lr=0.2,weight_decay=0.1,momentum=0.9"
+
+
+@pytest.mark.parametrize("option", ["lowest=0.1", "every=3", "factor=0.5", "schedule=cosine,every=3"])
+def test_an_option_of_another_schedule_is_refused(option):
+    with pytest.raises(UsageError, match="was given without schedule="):
+        catalogue.make("optimizers", f"sgd:{option}")
+
+
+def test_more_steps_than_a_float_can_hold_are_still_a_learning_rate():
+    optimizer = catalogue.make("optimizers", "sgd:schedule=step,every=1,factor=1e-9")
+    assert optimizer.at_round(1000, 1000).lr > 0

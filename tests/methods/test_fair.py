@@ -158,7 +158,7 @@ def test_a_client_may_report_its_own_drop():
 
 def test_trusted_samples_are_needed_unless_nothing_looks_at_them(tmp_path):
     for method in ("fair", "fair:quality=local,weigh=learned"):
-        with pytest.raises(UsageError, match=r"add --trusted 0\.2"):
+        with pytest.raises(UsageError, match=r"add trusted=0\.2"):
             run(tmp_path, method=method)
     with pytest.raises(UsageError, match="aggregate=median was given"):
         find_method("fair:aggregate=median")

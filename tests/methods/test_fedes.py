@@ -347,7 +347,7 @@ def test_the_other_rows_of_table_4_are_what_those_methods_make_of_the_same_model
 
 
 def test_estimators_on_trusted_samples_are_refused_without_them(tmp_path):
-    with pytest.raises(UsageError, match=r"add --trusted 0\.2"):
+    with pytest.raises(UsageError, match=r"add trusted=0\.2"):
         run(out=tmp_path, data=toy_data(), method="fedes:estimator=shapley")
 
 

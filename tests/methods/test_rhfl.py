@@ -251,7 +251,7 @@ def test_resumed_with_different_models_it_is_the_same_run(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "rhfl"}, r"add --public 0\.2"),
+        ({"method": "rhfl"}, r"add public=0\.2"),
         ({"method": "fedavg", "model": "mlp+linear"}, "there can be only one; allowed: one model"),
         ({"method": "rhfl", "model": "mlp+linaer", **PUBLIC}, "linear"),
         ({"method": "rhfl", "model": "mlp+", **PUBLIC}, "Did you mean 'mlp'"),

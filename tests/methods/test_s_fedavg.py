@@ -125,7 +125,7 @@ def test_nobody_is_drawn_twice_and_absent_clients_never(tmp_path):
 
 
 def test_it_refuses_to_run_without_trusted_samples(tmp_path):
-    with pytest.raises(UsageError, match=r"add --trusted 0\.2"):
+    with pytest.raises(UsageError, match=r"add trusted=0\.2"):
         run(tmp_path, method="s_fedavg")
 
 

@@ -206,14 +206,16 @@ def test_a_site_with_another_frozen_part_answers_nothing(tmp_path, monkeypatch):
     task = Task(1, "train", 1, 0, host.model.payload())
     facts = {"kind": "ask", "number": 1, "client": 1, "ask": "train", "round": 1, "exchange": 0, "memory": None}
     run = describe_run(stage, simulated=False)
-    site = Site("b", OwnData(data, "cpu"), tmp_path / "site", lambda text: None)
+    said_here: list[str] = []
+    site = Site("b", OwnData(data, "cpu"), tmp_path / "site", said_here.append)
     said, sent = site.answer(facts | {"run": run | {"frozen": host.frozen}}, task.payload)
     assert "error" not in said
     assert sent["reply.weights"].shape == (TRAINED + STATISTICS,)
     for other in ({}, {"frozen": ["0" * 64]}):
+        site = Site("b", OwnData(data, "cpu"), tmp_path / str(other), said_here.append)
         said, sent = site.answer(facts | {"run": run | other}, task.payload)
-        assert sent == {}
-        assert "frozen part of the model has other values here than at the coordinator" in said["error"]
+        assert (said, sent) == ({"error": "model"}, {})
+        assert "frozen part of the model has other values here than at the coordinator" in said_here[-1]
 
 
 def test_the_trained_model_of_a_run_with_a_frozen_part(own, tmp_path):

@@ -114,7 +114,7 @@ def test_validation_and_test_part_keep_groups_whole():
 
 
 def test_a_saved_scene_with_groups_is_the_same(tmp_path):
-    lines = ["patient,age,label", *(f"p{row // 3},{row},{'ab'[row // 3 % 2]}" for row in range(60))]
+    lines = ["patient,age,label", *(f"p{row // 3},{20 + row % 50},{'ab'[row // 3 % 2]}" for row in range(60))]
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     scene = Scene.make(f"csv:path={tmp_path / 't.csv'},label=label,group=patient", clients=3, test=0.2)
     scene.save(tmp_path / "scene")

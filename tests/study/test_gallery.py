@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from PIL import Image
 
 import fedwinnow
 from fedwinnow.cli import main
@@ -15,9 +16,9 @@ from fedwinnow.errors import DataError, UsageError
 from fedwinnow.metrics.detection import auroc
 from fedwinnow.study.figures.clients import rates
 from fedwinnow.study.figures.gallery import PICTURES, draw
-from fedwinnow.study.figures.run_view import View, by_name, on_one_scene
+from fedwinnow.study.figures.run_view import View, groups, in_order, on_one_scene
 from fedwinnow.study.figures.samples import counted
-from fedwinnow.study.figures.style import count_rounds, line_style
+from fedwinnow.study.figures.style import WIDTHS, count_rounds
 from fedwinnow.study.run_records import read_records
 from run_folders import write_run
 
@@ -86,11 +87,62 @@ def test_only_runs_on_one_scene_are_compared_client_by_client(runs):
 
 def test_seeds_are_one_line_and_methods_several(runs):
     views = [View(record) for record in read_records([runs / "fedavg", runs / "fedrn"])]
-    assert {name: len(group) for name, group in by_name(views).items()} == {
-        "fedavg": 2,
-        "fedrn:neighbours=1,warm_up=1": 1,
-        "fedrn:warm_up=1": 1,
+    found = groups(views)
+    assert {group.label: len(group.views) for group in found} == {
+        "FedAvg": 2,
+        "FedRN (warm_up=1, neighbours=1)": 1,
+        "FedRN (warm_up=1, neighbours=2)": 1,
     }
+    assert len({group.style.colour for group in found}) == 3
+    assert found[0].style == groups(views[:1])[0].style  # alone or not
+
+
+def test_scenes_differ_in_dashes_and_not_in_colour(tmp_path):
+    for noise in ("constant:rate=0.2", "constant:rate=0.4"):
+        write_run(tmp_path / noise[-3:], "gce", 0, 0.5, noise=noise)
+    first, second = groups([View(record) for record in read_records([tmp_path])])
+    assert (first.label, second.label) == ("GCE, symmetric 20 %", "GCE, symmetric 40 %")
+    assert first.style.colour == second.style.colour
+    assert first.style.dashes != second.style.dashes
+
+
+def test_order(runs):
+    views = [View(record) for record in read_records([runs / "fedavg", runs / "fedrn"])]
+    turned = in_order(views, ["FedRN (warm_up=1, neighbours=2)", "fedavg"])
+    assert [view.row for view in turned] == ["fedrn:warm_up=1,neighbours=2", "fedavg", "fedavg", views[2].row]
+    with pytest.raises(UsageError, match=r"unknown method for --order 'fedag'\. Did you mean 'fedavg'"):
+        in_order(views, ["fedag"])
+
+
+@pytest.mark.parametrize("width", ["column", "page"])
+def test_a_width_is_kept_to_the_pixel(width, runs, tmp_path):
+    for name in ("curves", "confusion", "estimates"):
+        path = draw(name, [runs / "fedavg"], tmp_path / f"{name}.png", width=width)
+        assert Image.open(path).width == int(160 * WIDTHS[width])
+    with pytest.raises(UsageError, match="--font-size 90 was given; allowed: 4 to 24"):
+        draw("curves", [runs / "fedavg"], tmp_path / "x.png", font_size=90)
+
+
+def test_letters_have_the_size_that_was_asked_for(runs, tmp_path):
+    text = draw("curves", [runs / "fedavg"], tmp_path / "a.svg", font_size=12.0).read_text(encoding="utf-8")
+    assert re.search(r"12px[^>]*>round<", text)
+
+
+@pytest.mark.parametrize("name", ["estimates", "expertise", "clean-probability", "identification", "memorisation"])
+def test_many_methods_in_one_picture(name, many, tmp_path):
+    text = draw(name, [many], tmp_path / "x.svg").read_text(encoding="utf-8")
+    for title in ("FedAvg", "GCE", "SCE", "MixUp", "FedProx", "Median"):
+        assert text.count(f">{title}") == 1
+    assert draw(name, [many], tmp_path / "y.png", width="column").stat().st_size > 5000
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Six methods on one scene."""
+    place = tmp_path_factory.mktemp("many")
+    methods = ["fedavg", "gce", "sce", "mixup", "fedprox", "median"]
+    assert not fedwinnow.sweep(methods, seeds=1, out=place, **(SMALL | {"rounds": 2})).failed
+    return place
 
 
 def test_verdicts_are_those_of_the_summary(runs):
@@ -169,12 +221,6 @@ def test_the_command(runs, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as end:
         main(["figure", "curves", str(runs / "fedavg"), "--out", "curves.gif"])
     assert end.value.code == 2
-
-
-@pytest.mark.parametrize("lines", [1, 7, 8, 14, 40])
-def test_no_two_lines_share_a_colour(lines):
-    colours = [line_style(place, lines)["color"] for place in range(lines)]
-    assert len(set(colours)) == lines
 
 
 @pytest.mark.parametrize("last", [1, 2, 3, 7, 40, 1000])

@@ -26,11 +26,11 @@ def notes(place, **wanted):
 
 def test_differences_wins_and_corrected_p_by_hand(tmp_path):
     heading, fedavg, sce = notes(study(tmp_path))
-    assert heading.startswith("winnow against each other row, by last10")
+    assert heading.startswith("Winnow against each other row, by last 10 rounds")
     # Three settings, all better: Wilcoxon's p is 2 / 2^3 = 0.25, twice that after Holm.
-    assert fedavg == "winnow against fedavg: +6.00 on average, better in 3 of 3; p = 0.500."
+    assert fedavg == "Winnow against FedAvg: +6.00 on average, better in 3 of 3; p = 0.500."
     # Leads of 5, -3 and 1 points: of the eight sums of the ranks 3, 2, 1, six are as far from their middle as 3 + 1.
-    assert sce == "winnow against sce: +1.00 on average, better in 2 of 3; p = 0.750."
+    assert sce == "Winnow against SCE: +1.00 on average, better in 2 of 3; p = 0.750."
 
 
 def test_where_less_is_better_a_lead_is_still_positive(tmp_path):
@@ -56,4 +56,4 @@ def test_a_row_that_is_not_there_is_named(tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         main(["table", str(tmp_path), "--show", "last10", "--against", "winnow", "--format", "markdown"])
     assert end.value.code == 0
-    assert "winnow against fedavg: +6.00" in capsys.readouterr().out
+    assert "Winnow against FedAvg: +6.00" in capsys.readouterr().out

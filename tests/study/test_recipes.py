@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import statistics
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +16,11 @@ from fedwinnow.cli import main
 from fedwinnow.errors import UsageError
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.method import find_method
-from fedwinnow.study.plan_cost import estimated_hours, samples_trained
+from fedwinnow.study.plan_cost import cost_of, samples_trained
+from fedwinnow.study.recipe_table import published_table
 from fedwinnow.study.recipes import FIGURES, FOLDER, Setting, find_recipe, recipes
+from fedwinnow.study.sweep_data import without_data
+from run_folders import write_run
 
 EXPECTED = [
     *(f"feddiv-table-{number}" for number in range(1, 7)),
@@ -41,7 +47,7 @@ def test_every_table_is_there():
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-@pytest.mark.parametrize("scale", ["paper", "laptop"])
+@pytest.mark.parametrize("scale", ["paper", "features", "laptop"])
 def test_every_run_of_a_recipe_could_be_played(name, scale, tmp_path):
     recipe = find_recipe(name)
     plan = recipe.plan(tmp_path, scale)
@@ -49,6 +55,9 @@ def test_every_run_of_a_recipe_could_be_played(name, scale, tmp_path):
     for job in {(job.row, job.scene): job for job in plan.jobs}.values():
         experiment = job.experiment
         needs = find_method(experiment.method).needed()
+        if scale == "features":
+            assert "views" not in needs, job.row
+            assert (experiment.encoder, experiment.model, experiment.views) == ("lite", "linear", "none")
         assert ("trusted_data" in needs) <= bool(experiment.trusted), job.row
         assert ("public_data" in needs) <= (experiment.public is not None), job.row
         for family, spec in (("data", experiment.data), ("partitions", experiment.partition)):
@@ -94,7 +103,139 @@ def test_samples_of_an_estimate_by_hand(tmp_path):
 def test_an_estimate_needs_no_data(tmp_path, monkeypatch):
     monkeypatch.delenv("FEDWINNOW_DATA", raising=False)
     plan = find_recipe("fedes-table-1").plan(tmp_path, "laptop", rows=["fedavg"], seeds=[0])
-    assert 0 < estimated_hours(plan) < 1000
+    cost = cost_of(plan)
+    assert 0 < cost.seconds < 3600 * 1000
+    (row,) = cost.rows
+    assert (row.row, row.runs, row.source) == ("fedavg", len(plan.jobs), "as FedAvg")
+    assert cost.seconds == pytest.approx(row.runs * row.seconds)
+    assert cost.encoding == 0
+
+
+def test_a_row_costs_what_its_finished_runs_took(tmp_path):
+    recipe = find_recipe("feddiv-table-2")
+    plan = recipe.plan(tmp_path, "laptop", rows=["fedavg", "dividemix"] if "dividemix" in recipe.rows else ["fedavg"])
+    for job, seconds in zip(plan.jobs[:2], (10.0, 20.0), strict=True):
+        run = write_run(job.folder, "fedavg", job.seed, 0.5, rounds=40)
+        summary = json.loads((run / "summary.json").read_text()) | {"rounds": 40, "cost": {"seconds": seconds}}
+        (run / "summary.json").write_text(json.dumps(summary))
+    (row, *_) = cost_of(plan).rows
+    assert row.seconds == 15
+    assert row.source == "the mean of 2 finished"
+
+
+def test_work_of_the_methods_is_that_of_our_runs():
+    stated = tomllib.loads((FOLDER / "work.toml").read_text(encoding="utf-8"))
+    ratios: dict[str, list[float]] = {}
+    for file in sorted((Path(__file__).parents[2] / "results").glob("*.csv")):
+        with file.open(encoding="utf-8", newline="") as stream:
+            runs = [run for run in csv.DictReader(stream) if run.get("backward_samples") and "scene" in run]
+        work = {
+            (run["scene"], run["seed"], run["method"]): float(run["forward_samples"])
+            + 2 * float(run["backward_samples"])
+            for run in runs
+        }
+        for (scene, seed, method), amount in work.items():
+            if plain := work.get((scene, seed, "fedavg")):
+                ratios.setdefault(method.partition(":")[0], []).append(amount / plain)
+    for method, factor in stated.items():
+        assert statistics.median(ratios[method]) == pytest.approx(factor, abs=0.02), method
+
+
+def test_settings_on_frozen_features():
+    settings = find_recipe("feddiv-table-1").job_settings(
+        "feddiv", Setting("cifar10", "iid", "uniform rho=0.8 tau=0.5"), "features"
+    )
+    assert settings["data"] == "cifar10"  # all of it
+    assert (settings["encoder"], settings["model"]) == ("lite", "linear")
+    assert (settings["clients"], settings["participation"], settings["epochs"], settings["batch_size"]) == (
+        100,
+        0.1,
+        5,
+        10,
+    )
+    assert settings["rounds"] == 100  # every site ten times, a tenth of them per round
+    assert settings["method"] == "feddiv:eta=0"
+    assert "views" not in settings
+    assert "optimizer" not in settings
+    fedgr = find_recipe("fedgr-table-4")
+    column = fedgr.settings[0]
+    assert fedgr.job_settings("fedgr[no-refining]", column, "features")["method"].endswith(
+        "refine=false,weak=none,strong=none"
+    )
+    assert find_recipe("fedgr-table-5").lacking("features") == (
+        "fedgr[no-weak-augmentation]",
+        "fedgr[no-strong-augmentation]",
+    )
+
+
+def test_columns_in_words_are_as_many_as_columns():
+    for recipe in recipes().values():
+        words = recipe.column_words()
+        assert len(set(words.values())) == len(words) == len(recipe.settings), recipe.name
+    assert find_recipe("feddiv-table-1").column_words()["uniform rho=0.4 tau=0.5"] == "symmetric rho 0.4, tau 0.5"
+
+
+def test_a_published_table_needs_no_run(capsys):
+    made = published_table(find_recipe("feddiv-table-1"), ["feddiv", "fedavg"], ["rho=0.8"])
+    assert made.rows == ("feddiv", "fedavg")
+    line = next(line for line in str(made).splitlines() if line.startswith("| FedDiv"))
+    assert line == "| FedDiv | 92.98 ± 0.6 | 91.44 ± 0.25 |"
+    for name in recipes():
+        assert len(published_table(find_recipe(name)).rows) == len(find_recipe(name).rows)
+    assert command("show", "feddiv-table-1", "--format", "latex", "--rename", "feddiv=Best", "--label", "tab:f") == 0
+    printed = capsys.readouterr().out
+    assert r"Best & 94.42 $\pm$ 0.29" in printed
+    assert r"\label{tab:f}" in printed
+    assert command("show", "feddiv-table-1", "--json") == 0
+    cells = json.loads(capsys.readouterr().out)["columns"][0]["cells"]
+    assert cells["fedavg"]["paper"] == {"mean": 89.46, "std": 0.39}
+    assert command("show", "feddiv-table-1", "--methods", "fedav") == 2
+    assert command("show") == 2
+
+
+def test_a_plan_has_rows_columns_and_times(capsys, tmp_path):
+    words = ["feddiv-table-2", "--methods", "fedavg", "feddiv", *TINY, "--runs", tmp_path, "--plan"]
+    assert command("run", *words) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "bernoulli-dirichlet p=0.7 alpha=10 Bernoulli(0.7) Dirichlet(10) sites digits:train=100 4 x 2" in printed
+    assert "feddiv FedDiv 3 9" in printed
+    assert "0.89 x FedAvg" in printed
+    assert "a training step on empty samples was timed" in printed
+    assert command("run", *words, "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [row["row"] for row in plan["rows"]] == ["fedavg", "feddiv"]
+    assert len(plan["runs"]) == 18
+    assert len(plan["columns"]) == 3
+
+
+def test_a_missing_data_set_is_one_message(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDWINNOW_DATA", str(tmp_path / "none"))
+    monkeypatch.setenv("FEDWINNOW_CACHE", str(tmp_path / "cache"))
+    words = ["feddiv-table-5", "--scale", "paper", "--methods", "fedcorr", "feddiv", "--runs", tmp_path]
+    assert command("run", *words) == 3
+    errors = [line for line in capsys.readouterr().err.splitlines() if line]
+    assert len(errors) == 1
+    assert errors[0].startswith("error: 10 runs are left out: ")
+    assert "clothing1m" in errors[0]
+    assert not list(tmp_path.rglob("config.toml"))
+    assert command("run", *words, "--plan") == 0
+    assert capsys.readouterr().err.startswith("note: 10 runs are left out: ")
+
+
+def test_runs_whose_data_is_there_are_played(capsys, tmp_path, monkeypatch):
+    plan = find_recipe("feddiv-table-6").plan(tmp_path, "laptop", rows=["fedcorr", "feddiv"], seeds=[0])
+    jobs = [
+        replace(job, settings=job.settings | {"data": "digits:train=100" if "cifar10," in job.scene else "clothing1m"})
+        for job in plan.jobs
+    ]
+    monkeypatch.setenv("FEDWINNOW_DATA", str(tmp_path / "none"))
+    monkeypatch.setenv("FEDWINNOW_CACHE", str(tmp_path / "cache"))
+    playable, words = without_data(replace(plan, jobs=tuple(jobs)))
+    missing = sum("cifar10," not in job.scene for job in jobs)
+    assert 0 < missing < len(jobs)
+    assert words.count("runs are left out") == 1
+    assert words.startswith(f"{missing} runs are left out: ")
+    assert {job.settings["data"] for job in playable.jobs} == {"digits:train=100"}
 
 
 def test_wrong_names():

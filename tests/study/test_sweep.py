@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
+import subprocess
 import sys
+import threading
+import time
 import types
 from pathlib import Path
 
@@ -15,10 +19,12 @@ from safetensors.torch import load_file
 import fedwinnow
 from fedwinnow.cli import main, parse
 from fedwinnow.commands.sweep import Sweep
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.errors import DataError, RunError, UsageError
 from fedwinnow.experiment.play import Execution
+from fedwinnow.experiment.run_folder import RunFolder
+from fedwinnow.study import sweep_plan
 from fedwinnow.study.engine import make_engine
-from fedwinnow.study.sweep import Clock, Outcome, Work
+from fedwinnow.study.sweep import Clock, Outcome, Work, run_plan
 from fedwinnow.study.sweep_plan import Job, make_plan, variants
 from fedwinnow.testing import comparable
 
@@ -443,3 +449,84 @@ def test_a_run_from_the_command_line_is_redone(tmp_path, capsys):
     assert code("--redo", "stale") == 0
     assert code("--redo") == 0
     assert code("--redo", "some") == 2
+
+
+# --- several processes, one sweep ----------------------------------------------------------------------------------
+
+
+def test_a_run_that_another_process_holds_is_taken_and_not_failed(tmp_path, capsys):
+    words = [*flags(SMALL), "--methods", "fedavg", "sce", "--seeds", "0", "--out", tmp_path / "out"]
+    plan = parse(Sweep, "sweep", list(map(str, words))).make_plan()
+    with RunFolder(plan.jobs[0].folder).locked():
+        assert command(*words) == 0
+    printed = capsys.readouterr().out
+    assert "1 finished, 0 were finished before, 0 failed, 1 taken by other processes" in printed
+    assert "fedavg | iid, no noise | seed 0: taken by another process" in printed
+    assert command(*words) == 0
+    assert "1 finished, 1 were finished before, 0 failed;" in capsys.readouterr().out
+
+
+def test_a_run_that_another_process_has_finished_meanwhile_is_skipped(tmp_path):
+    words = [*flags(SMALL), "--methods", "fedavg", "--seeds", "0", "--out", tmp_path / "out"]
+    (job,) = parse(Sweep, "sweep", list(map(str, words))).make_plan().jobs
+    assert command(*words) == 0
+    before = (job.folder / "summary.json").stat().st_mtime_ns
+    assert Work(Execution(resume=True))(job)[0] == "skipped"
+    assert (job.folder / "summary.json").stat().st_mtime_ns == before
+    with RunFolder(job.folder).locked():
+        assert Work(Execution(resume=True, redo="all"))(job)[0] == "taken"
+
+
+def test_all_taken_is_no_table(tmp_path):
+    plan = make_plan(
+        tmp_path, variants(["fedavg"], "method", "m"), variants([{"name": "x"}], "scene", "s"), [0], dict(SMALL)
+    )
+    with RunFolder(plan.jobs[0].folder).locked():
+        swept = run_plan(plan, make_engine("loky", 1), Work(Execution(resume=True)))
+    assert [one.job for one in swept.taken] == list(plan.jobs)
+    with pytest.raises(RunError, match="failed, are stale or taken"):
+        swept.table()
+
+
+def test_two_sweeps_into_one_folder_lose_none_of_the_others_lines(tmp_path, monkeypatch):
+    one, other = (
+        make_plan(tmp_path, variants([name], "method", "m"), variants([{"name": "x"}], "scene", "s"), [0], dict(SMALL))
+        for name in ("fedavg", "sce")
+    )
+    usual = sweep_plan.read_book
+    begun = threading.Thread(target=other.write_book)
+
+    def slow(out):
+        found = usual(out)
+        if not begun.is_alive():
+            begun.start()
+            time.sleep(0.3)  # long enough for the other, if it did not wait
+        return found
+
+    monkeypatch.setattr(sweep_plan, "read_book", slow)
+    one.write_book()
+    monkeypatch.undo()
+    begun.join()
+    assert len(one.book()) == 2
+
+
+@pytest.mark.slow
+def test_the_job_script_is_shared_by_two_processes(tmp_path):
+    """What SLURM would start, started here: two tasks of the array at once."""
+    (tmp_path / "study.toml").write_text(
+        'methods = ["fedavg", "sce", "gce"]\nseeds = [0, 1, 2, 3]\ndata = "digits:train=600"\nclients = 4\nrounds = 9\n'
+    )
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    script = Path(__file__).parents[2] / "examples" / "slurm" / "sweep.sbatch"
+    words = ["bash", str(script), str(tmp_path / "study.toml"), str(tmp_path / "out")]
+    tasks = [
+        subprocess.Popen(words, env=os.environ | {"PATH": path}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    said = [task.communicate(timeout=600)[0].decode() for task in tasks]
+    assert [task.returncode for task in tasks] == [0, 0], said
+    played = [int(re.findall(r"(\d+) finished", text)[-1]) for text in said]  # the last line, not the plan
+    assert sum(played) == 12  # each run once
+    assert min(played) >= 1
+    assert [found["status"] for found in summaries(tmp_path / "out").values()] == ["finished"] * 12
+    assert all(len((job / "rounds.jsonl").read_text().splitlines()) == 9 for job in (tmp_path / "out").glob("*/*/*"))

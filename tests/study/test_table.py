@@ -37,7 +37,7 @@ def test_a_cell_by_hand(tmp_path):
     assert cell.std == pytest.approx(0.02)
     assert "n = 3 seeds" in made.caption
     assert made.rows == ("fedavg", "fedcorr", "sce")
-    assert "| fedavg | 52.00 ± 2.00 | 3.00 |" in str(made)
+    assert "| FedAvg | 52.00 ± 2.00 | 3.00 |" in str(made)
 
 
 def test_bold_where_the_test_says_so(tmp_path):
@@ -94,8 +94,8 @@ def test_missing_cells_are_visible(tmp_path):
     write_runs(tmp_path, {"fedavg": [0.3, 0.3]}, noise="constant")
     made = table(tmp_path)
     assert [column.setting for column in made.columns] == ["constant", "linear"]
-    line = next(line for line in str(made).splitlines() if line.startswith("| sce"))
-    assert line == "| sce | – | 57.33 ± 2.08 (n=3) | 2.00 |"
+    line = next(line for line in str(made).splitlines() if line.startswith("| SCE"))
+    assert line == "| SCE | – | 57.33 ± 2.08 (n=3) | 2.00 |"
     assert "n = 2 to 3 seeds" in made.caption
 
 
@@ -119,7 +119,7 @@ def test_uneven_rows_are_said(tmp_path):
     write_runs(tmp_path, {"fedavg": [0.1, 0.2, 0.3]})
     write_runs(tmp_path, {"fedgr": [0.9, 0.9, 0.8]}, views="strong")
     made = table(tmp_path)
-    assert "CAREFUL, the rows differ in views (none: fedavg; strong: fedgr)." in made.notes
+    assert "CAREFUL, the rows differ in views (none: FedAvg; strong: FedGR)." in made.notes
 
 
 def test_a_setting_that_neither_row_nor_scene_decides_is_a_column(tmp_path):
@@ -167,9 +167,60 @@ def test_detection_beside_accuracy(tmp_path):
 def test_published_numbers_stand_beside_ours(tmp_path):
     published = {("fedcorr", "all runs", "last10"): (90.59, 0.7), ("sce", "all runs", "last10"): (80.1, None)}
     made = table(write_runs(tmp_path, CLEAR), published=published)
-    assert "| fedcorr | **71.67 ± 2.08** | 90.59 ± 0.7 | 1.00 |" in str(made)
-    assert "| sce | 57.33 ± 2.08 | 80.1 | 2.00 |" in str(made)
-    assert "| fedavg | 52.00 ± 2.00 | – | 3.00 |" in str(made)
+    assert "| FedCorr | **71.67 ± 2.08** | 90.59 ± 0.7 | 1.00 |" in str(made)
+    assert "| SCE | 57.33 ± 2.08 | 80.1 | 2.00 |" in str(made)
+    assert "| FedAvg | 52.00 ± 2.00 | – | 3.00 |" in str(made)
+
+
+def test_names_in_print_and_in_files(tmp_path):
+    write_runs(tmp_path, {"fedavg": [0.5, 0.6], "feddiv:eta=1": [0.4, 0.7]}, noise="constant:rate=0.4")
+    write_runs(tmp_path, {"fedavg": [0.6, 0.6], "feddiv:eta=1": [0.5, 0.7]}, noise="constant:rate=0.2")
+    made = table(tmp_path, rename={"feddiv:eta=1": "Ours", "last round": "end"}, show="last10,last")
+    head, _, first, second = str(made).splitlines()[:4]
+    assert head.startswith(
+        "|  | symmetric 20 %: last 10 rounds | symmetric 20 %: end | symmetric 40 %: last 10 rounds |"
+    )
+    assert (first[:9], second[:7]) == ("| FedAvg ", "| Ours ")
+    lines = list(csv.DictReader(io.StringIO(table_writers.as_csv(made))))
+    assert {line["setting"] for line in lines} == {"constant:rate=0.2", "constant:rate=0.4"}
+    assert {line["row"] for line in lines} == {"fedavg", "Ours"}
+    assert table_writers.as_value(made)["columns"][0]["words"] == "symmetric 20 %"
+    turned = table(tmp_path, order=["FedDiv (eta=1)"])
+    assert turned.rows == ("feddiv:eta=1", "fedavg")
+
+
+def test_latex_with_label_and_caption(tmp_path):
+    for noise in ("constant:rate=0.2", "constant:rate=0.4"):
+        write_runs(tmp_path, CLEAR, noise=noise)
+    text = table_writers.latex(table(tmp_path, show="last10,best", caption="Ours & theirs", label="tab:x"))
+    for line in (
+        r"\toprule",
+        r"\cmidrule(lr){2-3} \cmidrule(lr){4-5}",
+        r"\midrule",
+        r"\bottomrule",
+        r"\caption{Ours \& theirs}",
+        r"\label{tab:x}",
+    ):
+        assert line in text.splitlines()
+    assert r"\hline" not in text
+    assert any(line.startswith("% Accuracy on the test part") for line in text.splitlines())
+    assert r"\label" not in table_writers.latex(table(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (
+            {"rename": {"fedcor": "Ours"}},
+            r"unknown row, column or figure for --rename 'fedcor'\. Did you mean 'fedcorr'",
+        ),
+        ({"rename": {"fedcorr": "SCE"}}, "two rows are called 'SCE'"),
+        ({"order": ["fedcor"]}, "unknown row for --order 'fedcor'"),
+    ],
+)
+def test_wrong_names(tmp_path, wanted, message):
+    with pytest.raises(UsageError, match=message):
+        table(write_runs(tmp_path, CLEAR), **wanted)
 
 
 def test_csv_and_json_say_the_same(tmp_path):
@@ -196,8 +247,9 @@ def test_latex_compiles(tmp_path):
     write_runs(tmp_path / "runs", CLEAR, noise="fedcorr:rho=1,tau=0.5")
     write_runs(tmp_path / "runs", {"a_b:x=1": [0.3, 0.5]}, noise="constant:rate=0.5")
     made = table(tmp_path / "runs", show="last10,best,auroc")
-    page = rf"\documentclass{{article}}\begin{{document}}{table_writers.latex(made)}\end{{document}}"
-    (tmp_path / "page.tex").write_text(page)
+    head = r"\documentclass{article}\usepackage{booktabs}\begin{document}"
+    page = head + table_writers.latex(made) + r"\end{document}"
+    (tmp_path / "page.tex").write_text(page, encoding="utf-8")
     done = subprocess.run(
         ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "page.tex"], cwd=tmp_path, capture_output=True
     )
@@ -230,7 +282,7 @@ def command(*words):
 def test_command(tmp_path, capsys):
     write_runs(tmp_path / "runs", CLEAR)
     assert command(tmp_path / "runs", "--format", "markdown") == 0
-    assert "|  | last10 | last | best | rank |" in capsys.readouterr().out
+    assert "|  | last 10 rounds | last round | best round | rank |" in capsys.readouterr().out
     assert command(tmp_path / "runs", "--json", "--show", "auroc") == 0
     assert json.loads(capsys.readouterr().out)["columns"][0]["figure"] == "detection.samples.auroc"
     for suffix in table_writers.SUFFIXES:

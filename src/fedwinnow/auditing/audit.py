@@ -5,38 +5,31 @@ from __future__ import annotations
 import dataclasses
 import json
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedwinnow.auditing.audit_folder import (
-    TOO_FEW,
-    Previews,
-    SiteVerdict,
-    verdicts_of,
-    write_site,
-)
+from fedwinnow.auditing.audit_folder import Previews, SiteLabels, SiteVerdict, write_site
 from fedwinnow.auditing.audit_report import write_index, write_report
 from fedwinnow.auditing.audit_settings import AuditAsked
-from fedwinnow.auditing.claims import Claims, CommonFinding, Opinions, claims_of
 from fedwinnow.auditing.judging_models import Judged, find_judge, judge_run, prepare_audit, train_and_judge
+from fedwinnow.auditing.server_half import AuditWishes, Conclusion, ServerHalf, SitesHere
+from fedwinnow.auditing.site_half import SiteHalf, Told
 from fedwinnow.auditing.spreadsheet_files import table_text
-from fedwinnow.auditing.statements import ASSUMPTIONS, CALLS, CANNOT, FEWEST_CALLS, NOTHING, RANGE
+from fedwinnow.auditing.statements import facts_of
 from fedwinnow.data.dataset import Dataset
-from fedwinnow.data.load import load, understood
+from fedwinnow.data.load import load, with_columns
 from fedwinnow.data.source import Source
 from fedwinnow.data.table_reading import TextTable
 from fedwinnow.errors import FedwinnowWarning, UsageError
 from fedwinnow.experiment.play import Execution, Watcher
-from fedwinnow.experiment.prepare import make_scene, prepare
+from fedwinnow.experiment.prepare import Stage, make_scene, prepare
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment, experiment_of
-from fedwinnow.files import FORMAT, folder_names, write_text
-from fedwinnow.mathematics.strata import first_of_all, histogram
+from fedwinnow.files import FORMAT, folder_names, json_of, write_text
 from fedwinnow.metrics.detection import relabelling, sample_detection
-from fedwinnow.options import parse_spec
 from fedwinnow.setting import settings_in
 
 if TYPE_CHECKING:
@@ -57,10 +50,6 @@ SITE_COLUMNS = (
     "precision_at_least",
     "reason",
 )
-P_WRONG = (
-    "p_wrong is the probability that a label is wrong, at least: the smallest that the counts of all sites allow, if "
-    "the assumptions hold. Where it cannot be known it is empty."
-)
 
 
 @dataclass(frozen=True)
@@ -74,12 +63,19 @@ class AuditSettings:
     budget: int | None = None  # how many labels to mark for a look
     run: Path | None = None  # the folder of a finished run that judges; `experiment` then has the settings of that run
 
+    @property
+    def wishes(self) -> AuditWishes:
+        """What was asked for besides the models."""
+        return AuditWishes(self.threshold, self.false_alarms, self.budget)
+
     def __post_init__(self) -> None:
         find_judge(self.judge)  # refuses an unknown judge before anything is written
         if not 0 < self.threshold <= 1:
             raise UsageError(f"--threshold {self.threshold} was given; allowed: above 0 and at most 1.")
         if self.false_alarms is not None and not 0 <= self.false_alarms < 1:
             raise UsageError(f"--expected-false-alarms {self.false_alarms} was given; allowed: from 0 to below 1.")
+        if self.budget is not None and self.budget < 1:
+            raise UsageError(f"--budget {self.budget} was given; allowed: 1 or more labels.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,13 +83,13 @@ class AuditOutcome:
     """What an audit found."""
 
     folder: Path
-    sites: list[SiteVerdict]
-    folders: list[str]
+    lines: list[dict[str, Any]]  # of sites.csv
     facts: dict[str, Any]
+    sites: list[SiteVerdict] = field(default_factory=list)  # of a simulation: what every site has found
 
     def counts(self) -> list[dict[str, Any]]:
         """The lines of sites.csv."""
-        return [{**verdict.counts(), "folder": name} for verdict, name in zip(self.sites, self.folders, strict=True)]
+        return self.lines
 
 
 def perform(
@@ -104,41 +100,76 @@ def perform(
     table: TextTable | None = None,
     columns: tuple[str, ...] = (),
 ) -> AuditOutcome:
-    """Audit, and write the audit folder; an interrupted audit continues where it stopped."""
+    """Audit, and write the audit folder; an interrupted audit continues where it stopped.
+
+    A finished audit is refused, or with `execution.again` found again from its models, and its folder left as it is.
+    """
     place = RunFolder(out)
     with place.locked():
-        if (out / "sites.csv").exists():
-            raise UsageError(f"--out {out} already holds an audit, perhaps with decisions. Choose another folder.")
+        done = is_audited(out)
+        if not (execution.again and execution.anew is None):
+            refuse_audited(out)
+        if done:  # before anything is trained: more rounds would change the models in the folder
+            experiment, judge = settings.experiment, str(find_judge(settings.judge))
+            refuse_other_audit(out, {"rounds": experiment.rounds, "seed": experiment.seed, "judge": judge})
         settings, choice = with_encoder_chosen(settings)
         judged = ask_judge(settings, out, execution, watchers)
-        claims = claims_about(judged)
-        settings = with_threshold_chosen(settings, claims)
-        verdicts = verdicts_of(judged, claims, settings.threshold)
-        if settings.budget is not None:
-            verdicts = with_budget(verdicts, settings.budget)
+        stage, (server, halves) = judged.stage, halves_of(judged)
+        conclusion = server.conclude(settings.wishes)
+        verdicts = [half.verdict(conclusion.told[site]) for site, half in halves.items()]
         names = folder_names([verdict.site for verdict in verdicts], RESERVED)
-        facts = facts_of(settings, judged) | encoder_facts(judged.stage.experiment.encoder, choice)
-        facts |= {"claims": claims_as_value(claims, verdicts, settings.threshold)}
-        previews = Previews.of(judged.stage.scene.dataset, table, columns)
-        for verdict, name in zip(verdicts, names, strict=True):
-            write_site(out / name, verdict, previews, facts)
-            write_report(out / name)
-        outcome = AuditOutcome(out, verdicts, names, facts | {"truth": against_truth(judged, verdicts)})
-        write_coordinator(outcome)
+        facts = facts_in(settings, stage, conclusion) | encoder_facts(stage.experiment.encoder, choice)
+        facts |= {"claims": conclusion.as_value()}
+        if done:
+            refuse_other_audit(out, facts)
+        else:
+            previews = Previews.of(stage.scene.dataset, table, columns)
+            for verdict, name in zip(verdicts, names, strict=True):
+                write_site(out / name, verdict, previews, facts)
+                write_report(out / name)
+        lines = [
+            {**conclusion.line(site, verdict.site, len(verdict)), "folder": name}
+            for site, verdict, name in zip(halves, verdicts, names, strict=True)
+        ]
+        truth = {"truth": against_truth(chosen_in(judged, halves, conclusion.told), verdicts)}
+        outcome = AuditOutcome(out, lines, facts | truth, verdicts)
+        if not done:
+            write_coordinator(outcome)
     return outcome
 
 
-def with_budget(verdicts: list[SiteVerdict], budget: int) -> list[SiteVerdict]:
-    """The verdicts with so many labels marked: the first over all sites, found from histograms of the scores."""
-    if budget < 1:
-        raise UsageError(f"--budget {budget} was given; allowed: 1 or more labels.")
-    judged = [verdict.decision != TOO_FEW for verdict in verdicts]
-    counts = [histogram(verdict.score[here]) for verdict, here in zip(verdicts, judged, strict=True)]
-    chosen = first_of_all(counts, budget)
-    return [
-        dataclasses.replace(verdict, look=here & (np.cumsum(here) <= many))
-        for verdict, here, many in zip(verdicts, judged, chosen, strict=True)
-    ]
+def halves_of(judged: Judged) -> tuple[ServerHalf, dict[int, SiteHalf]]:
+    """The coordinator and the sites of a simulation, all in this process."""
+    stage, least = judged.stage, judged.stage.experiment.least_count
+    halves = {site: SiteHalf(SiteLabels.of(stage, site), found, least) for site, found in judged.sites.items()}
+    return ServerHalf(SitesHere(halves), list(halves), stage.scene.data.class_names, least), halves
+
+
+def chosen_in(judged: Judged, halves: dict[int, SiteHalf], told: dict[int, Told]) -> Judged:
+    """The same with the opinions that count, where a judge chooses."""
+    return Judged(judged.stage, {site: half.chosen_opinions(told[site]) for site, half in halves.items()})
+
+
+def is_audited(out: Path) -> bool:
+    """Whether a folder has a finished audit."""
+    return (out / "sites.csv").exists()
+
+
+def refuse_audited(out: Path) -> None:
+    """Refuse a folder that has an audit already."""
+    if is_audited(out):
+        raise UsageError(f"--out {out} already holds an audit, perhaps with decisions. Choose another folder.")
+
+
+def refuse_other_audit(out: Path, facts: dict[str, Any]) -> None:
+    """Refuse a folder whose audit was made with other settings; a budget only chooses what to look at."""
+    stored, now = json_of(out / "audit.json"), json.loads(json.dumps(facts))
+    for name in ("rounds", "seed", "method", "judge", "data", "threshold", "encoder"):
+        if name in now and stored.get(name) != now[name]:
+            raise UsageError(
+                f"--out {out} holds an audit with another {name} ({stored.get(name)} there, {now[name]} now). "
+                "Choose another folder, or use the same settings."
+            )
 
 
 def ask_judge(settings: AuditSettings, out: Path, execution: Execution, watchers: tuple[Watcher, ...]) -> Judged:
@@ -169,93 +200,18 @@ def encoder_facts(encoder: Any, choice: Choice | None) -> dict[str, Any]:
     )
 
 
-def facts_of(settings: AuditSettings, judged: Judged) -> dict[str, Any]:
-    """How the labels were judged; every site gets this."""
-    stage = judged.stage
-    return {
-        "data": {"name": stage.scene.data.name, "kind": stage.scene.data.kind, "source": stage.scene.data.source},
-        "method": str(stage.method),
-        "judge": str(find_judge(settings.judge)),
-        **judge_facts(judged),
-        "rounds": stage.experiment.rounds,
-        "seed": stage.experiment.seed,
-        "sites": int((stage.scene.holdings.sizes > 0).sum()),
-        "threshold": settings.threshold,
-        "p_wrong": P_WRONG,
-        "assumptions": list(ASSUMPTIONS),
-    }
-
-
-def judge_facts(judged: Judged) -> dict[str, Any]:
-    """Which opinions a judge that chooses has chosen, and by which losses; nothing for other judges."""
-    if not judged.losses:
-        return {}
-    return {
-        "judge_choice": {"chosen": min(judged.losses, key=lambda name: judged.losses[name]), "losses": judged.losses}
-    }
-
-
-def claims_about(judged: Judged) -> Claims | None:
-    """What may be claimed; None where the models have seen the labels, or gave no probabilities."""
-    if judged.classes is None:
-        return None
-    scene = judged.stage.scene
-    sites = [
-        Opinions(scene.given[mine], judged.classes[mine])
-        for mine in map(scene.holdings.of, np.flatnonzero(scene.holdings.sizes).tolist())
-    ]
-    return claims_of(sites, scene.classes, judged.stage.experiment.least_count)
-
-
-def with_threshold_chosen(settings: AuditSettings, claims: Claims | None) -> AuditSettings:
-    """The settings with the lowest threshold at which no more than the wanted share of calls should be right labels.
-
-    It is found from counts of labels in hundredths of p_wrong, which sites could add up.
-    """
-    if settings.false_alarms is None:
-        return settings
-    found = [] if claims is None else [site[~np.isnan(site)] for site in claims.p_wrong]
-    counts = np.bincount((np.concatenate([*found, [0.0]]) * 100).astype(np.int64), minlength=101)[:101]
-    labels = np.cumsum(counts[:0:-1])[::-1]  # at 0.01 and above, at 0.02 and above, ...
-    right = np.cumsum((counts[1:] * (1 - np.arange(1, 101) / 100))[::-1])[::-1]
-    allowed = np.flatnonzero((right <= settings.false_alarms * labels) & (labels > 0))
-    return dataclasses.replace(settings, threshold=float((allowed[0] + 1) / 100) if len(allowed) else 1.0)
-
-
-def claims_as_value(claims: Claims | None, verdicts: list[SiteVerdict], threshold: float) -> dict[str, Any]:
-    """What is claimed about all sites together, as values."""
-    said = [verdict.statement for verdict in verdicts]
-    together = next((word for word in (CALLS, RANGE, CANNOT, NOTHING) if any(one.said == word for one in said)), CANNOT)
-    called = np.concatenate([verdict.p_wrong[verdict.flagged] for verdict in verdicts])
-    if claims is None:
-        return {"said": CANNOT, "reason": said[0].reason, "skill": None, "calls": 0}
-    finding, names = claims.finding, verdicts[0].class_names
-    return {
-        "said": together,
-        "reason": next(one.reason for one in said if one.said == together) if said else "",
-        "skill": round(finding.skill, 4),
-        "skilled": finding.skilled,
-        "recognised": {
-            name: None if np.isnan(share) else round(float(share), 4)
-            for name, share in zip(names, finding.classes.recognised, strict=True)
-        },
-        "unknown_classes": [name for name, known in zip(names, claims.known, strict=True) if not known],
-        "rates": rates_as_value(finding) if finding.skilled else None,
-        "calls": len(called),
-        "precision_at_least": float(called.mean()) if len(called) >= FEWEST_CALLS else None,
-        "recall": claims.decoys.recall(threshold) if len(called) >= FEWEST_CALLS else None,
-    }
-
-
-def rates_as_value(finding: CommonFinding) -> dict[str, float]:
-    """The rates of wrong labels common to all sites that the counts allow, and the one that is claimed."""
-    allowed = finding.range
-    return {
-        "low": allowed.low.common,
-        "mid": allowed.mid.common,
-        "high": allowed.high.common,
-        "claimed": finding.explanation.common,
-    }
+def facts_in(settings: AuditSettings, stage: Stage, conclusion: Conclusion) -> dict[str, Any]:
+    """How the labels were judged."""
+    return facts_of(
+        stage.scene.data,
+        method=str(stage.method),
+        judge=str(find_judge(settings.judge)),
+        rounds=stage.experiment.rounds,
+        seed=stage.experiment.seed,
+        sites=len(conclusion.figures),
+        threshold=conclusion.threshold,
+        losses=conclusion.losses,
+    )
 
 
 def against_truth(judged: Judged, verdicts: list[SiteVerdict]) -> dict[str, Any] | None:
@@ -264,7 +220,7 @@ def against_truth(judged: Judged, verdicts: list[SiteVerdict]) -> dict[str, Any]
     if scene.wrong is None or scene.true is None:
         return None
     called = np.zeros(len(scene.given), bool)
-    for site, verdict in zip(np.flatnonzero(scene.holdings.sizes).tolist(), verdicts, strict=True):
+    for site, verdict in zip(judged.sites, verdicts, strict=True):
         mine = scene.holdings.of(site)
         called[mine] = np.isin(scene.holdings.rows[mine], verdict.rows[verdict.flagged])
     found = sample_detection(judged.score, scene.wrong)
@@ -305,33 +261,12 @@ def choices_of(
         raise UsageError("--threshold and --expected-false-alarms exclude each other: the second chooses the first.")
     if self_test is not None:
         warnings.warn(
-            "--no-self-test (in Python self_test=) has no effect: there is no self-test any more. The next version "
-            "will not know it.",
+            "--no-self-test has no effect: there is no self-test any more. The next version will not know it.",
             FedwinnowWarning,
             stacklevel=2,
         )
     chosen = {"threshold": threshold, "false_alarms": expected_false_alarms, "budget": budget}
     return {name: value for name, value in chosen.items() if value is not None}
-
-
-def with_columns(data: Any, **columns: str | None) -> Any:
-    """The data with the columns that name the site and the group of every sample."""
-    for role, column in columns.items():
-        data = data if column is None else with_column(data, role, column)
-    return data
-
-
-def with_column(data: Any, role: str, column: str) -> Any:
-    """The data with the column of one role."""
-    found = understood(data)
-    if isinstance(found, str):
-        name, values = parse_spec(found)
-        found = {"kind": name, **values}
-    if not isinstance(found, dict):
-        raise UsageError(f"--{role} names a column of a table; write it into the data itself here.")
-    if found.get(role, column) != column:
-        raise UsageError(f"--{role} {column} was given, but the data says {role}={found[role]}. Give one of them.")
-    return {**found, role: column}
 
 
 def settings_for(
@@ -355,6 +290,11 @@ def settings_for(
         partition = partition_of(dataset, clients, partition)
     settings = {"data": dataset, "clients": clients or 1, "partition": partition, **others}
     experiment = experiment_of(settings)
+    if experiment.privacy is not None:
+        raise UsageError(
+            f"--privacy {experiment.privacy} was given for an audit, whose counts and opinions the accounting does not "
+            f"cover; allowed: with `fedwinnow run` and `fedwinnow serve`."
+        )
     return AuditSettings(without_test_part(experiment), judge or DEFAULT_JUDGE, **(choices or {}))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,23 +14,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow import catalogue
-from fedwinnow.auditing.claims import Claims
+from fedwinnow.auditing.claims import SiteFinding
 from fedwinnow.auditing.field_evidence import in_words
-from fedwinnow.auditing.judging_models import Judged
+from fedwinnow.auditing.judging_models import SiteOpinions
 from fedwinnow.auditing.oddities import Oddities, oddities_of
 from fedwinnow.auditing.spreadsheet_files import read_table, table_text
-from fedwinnow.auditing.statements import Statement, statement_of
+from fedwinnow.auditing.statements import NO_FIGURES, SiteFigures, Statement, statement_of
+from fedwinnow.data.column import Column
 from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.dicom_pixels import VIEW
 from fedwinnow.data.sources.table_source import TableSource
 from fedwinnow.data.table_reading import TextTable
 from fedwinnow.errors import DataError
+from fedwinnow.experiment.prepare import Stage
+from fedwinnow.federation.host import Sites
 from fedwinnow.files import FORMAT, Form, check_format, demand, json_of, replacing, sweep, write_text
 from fedwinnow.mathematics.strata import Strata, histogram
 from fedwinnow.randomness import Floats, Integers, stream_key
-from fedwinnow.scene.scene import Scene
 
 LARGEST_SIDE = 256  # pixels
 LOSSLESS_SIDE = 64  # pixels; smaller pictures are saved without loss
+WHOLE_SIDE = 2048  # pixels: of the pictures that open on a click
+WHOLE = "whole"  # the folder and the key of these
+FIRST_WHOLE = 200  # so many of the most suspicious have one, and those that may be drawn by lot
 LONGEST_CELL = 400  # letters
 MOST_CELLS = 40
 DRAWN_SHOWN = 40  # of each stratum
@@ -67,7 +74,24 @@ class Previews:
 
     def picture(self, row: int) -> tuple[bytes, str]:
         """A small picture as the content of a file, and the ending of its name."""
-        return encoded(self.dataset.train.features.take(np.array([row]))[0])
+        return encoded(self.pixels(row), (LARGEST_SIDE * self.windows, LARGEST_SIDE))
+
+    def whole(self, row: int) -> tuple[bytes, str] | None:
+        """The picture in the size in which it was read, or None where the small one is just that."""
+        pixels = self.pixels(row)
+        if pixels.shape[0] <= LARGEST_SIDE and pixels.shape[1] <= LARGEST_SIDE * self.windows:
+            return None
+        return encoded(pixels, (WHOLE_SIDE * self.windows, WHOLE_SIDE))
+
+    @property
+    def windows(self) -> int:
+        """How many windows of a scan a picture shows beside each other."""
+        return self.dataset.roles.get(VIEW, "").count("+") + 1
+
+    def pixels(self, row: int) -> NDArray[Any]:
+        """A picture as it is shown."""
+        pixels: NDArray[Any] = self.dataset.train.features.take(np.array([row]))[0]
+        return side_by_side(pixels) if self.windows > 1 else pixels
 
     def texts(self, row: int) -> dict[str, str]:
         """The sample's cells by the names of their columns."""
@@ -79,12 +103,17 @@ class Previews:
         return {f"column {number}": f"{value:.6g}" for number, value in enumerate(values.tolist(), start=1)}
 
 
-def encoded(pixels: NDArray[Any]) -> tuple[bytes, str]:
+def side_by_side(pixels: NDArray[Any]) -> NDArray[Any]:
+    """The channels of a picture beside each other, because several windows of a scan are no colours."""
+    return np.concatenate([pixels[:, :, place] for place in range(pixels.shape[2])], axis=1)[:, :, None]
+
+
+def encoded(pixels: NDArray[Any], within: tuple[int, int]) -> tuple[bytes, str]:
     """Pixels as a PNG where they are few, else as a JPEG."""
     from PIL import Image
 
     image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
-    image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+    image.thumbnail(within)
     stream = io.BytesIO()
     if max(image.size) <= LOSSLESS_SIDE:
         image.save(stream, "PNG", optimize=True)
@@ -104,6 +133,7 @@ FORM: Form = {
     "data": {"name": str, "kind": str, "source": str},
     "counts": dict,
     "pictures": {"*": str},
+    f"{WHOLE}?": {"*": str},
     "texts": {"*": {"*": str}},
     "compared": {"*": [[str]]},
     "ignored?": [str],
@@ -136,6 +166,7 @@ class SiteVerdict:
     decision: NDArray[np.str_]
     compared: dict[int, list[list[int]]]  # place -> places of the given class, places of the suggested class
     statement: Statement
+    figures: SiteFigures = NO_FIGURES  # what the statement is made of
     odd: Oddities | None = None  # near-duplicates and outliers; None: not looked for
     groups: NDArray[Any] | None = None  # which samples belong together, where the data says it
     other: Integers | None = None  # the likeliest class besides the given one, also where it is not suggested
@@ -163,61 +194,95 @@ class SiteVerdict:
         }
 
 
-def verdicts_of(judged: Judged, claims: Claims | None, threshold: float) -> list[SiteVerdict]:
-    """One verdict per site that holds samples; without claims there is only the order."""
-    scene = judged.stage.scene
-    common = np.bincount(scene.given, minlength=scene.classes) >= FEWEST_OF_CLASS
-    return [
-        site_verdict(scene, judged, site, claims, number, threshold, common)
-        for number, site in enumerate(np.flatnonzero(scene.holdings.sizes).tolist())
-    ]
+@dataclass(frozen=True, eq=False)
+class SiteLabels:
+    """The labels of one site, in the order of its samples."""
+
+    site: str
+    class_names: tuple[str, ...]
+    given: Integers
+    rows: Integers  # of the training part of the data
+    ids: NDArray[Any]
+    groups: NDArray[Any] | None = None
+    columns: tuple[Column, ...] = ()  # of a table
+    oddities: Callable[[], Oddities | None] = lambda: None
+
+    @classmethod
+    def of(cls, stage: Stage, site: int) -> SiteLabels:
+        """Those of a site in a simulation."""
+        scene = stage.scene
+        name, classes, encoded = scene.site_names[site], scene.data.class_names, stage.encoding is not None
+        return cls.held(scene.dataset, stage.judged, site, name, classes, encoded=encoded)
+
+    @classmethod
+    def held(
+        cls, dataset: Dataset, judged: Sites, site: int, name: str, class_names: tuple[str, ...], *, encoded: bool
+    ) -> SiteLabels:
+        """Those that a site holds; `encoded` if the features of `judged` come from an encoder."""
+        mine = judged.holdings.of(site)
+        train, rows = dataset.train, judged.holdings.rows[mine]
+        return cls(
+            site=name,
+            class_names=class_names,
+            given=judged.given[mine],
+            rows=rows,
+            ids=train.ids[rows],
+            groups=None if train.groups is None else train.groups[rows],
+            columns=dataset.columns,
+            oddities=lambda: oddities_of(dataset, rows, judged.features if encoded else None),
+        )
 
 
-def site_verdict(
-    scene: Scene,
-    judged: Judged,
-    site: int,
-    claims: Claims | None,
-    number: int,
+def verdict_at(
+    labels: SiteLabels,
+    opinions: SiteOpinions,
+    finding: SiteFinding | None,
+    p_wrong: Floats,
     threshold: float,
-    common: NDArray[np.bool_],
+    enough: NDArray[np.bool_],
+    look: int | None = None,
 ) -> SiteVerdict:
-    """The verdict of one site, the `number`th in the claims; `common` are the classes with enough samples to judge."""
-    mine = scene.holdings.of(site)
-    score, given, other = judged.score[mine], scene.given[mine], judged.other[mine]
-    enough = common[given] & (len(given) >= FEWEST_OF_SITE)
-    found = np.full(len(given), np.nan) if claims is None else claims.p_wrong[number]
-    p_wrong = np.where(enough, found, np.nan)
+    """The verdict of one site; `enough` are the labels that are judged, `look` how many of them are marked."""
+    score, given, other = opinions.score, labels.given, opinions.other
+    p_wrong = np.where(enough, p_wrong, np.nan)
     told = ~np.isnan(p_wrong)
     flagged = told & (np.nan_to_num(p_wrong) >= threshold)
     order = np.lexsort((-score, ~enough))
     place_of = np.empty(len(order), np.int64)
     place_of[order] = np.arange(len(order))
-    worst, near = judged.compared[site]
     compared = {
         int(place_of[sample]): [[int(place_of[one]) for one in side if one >= 0] for side in sides]
-        for sample, sides in zip(worst.tolist(), near.tolist(), strict=True)
+        for sample, sides in zip(opinions.worst.tolist(), opinions.near.tolist(), strict=True)
     }
-    rows = scene.holdings.rows[mine]
     decision = np.where(flagged, REVIEW, np.where(told, KEEP, np.where(enough, CANNOT_TELL, TOO_FEW)))
+    known = np.ones(len(given), bool) if finding is None else finding.known[given]
+    figures = SiteFigures(
+        judged=int(enough.sum()),
+        here=int((enough & known).sum()),
+        called=int(flagged.sum()),
+        called_p=float(p_wrong[flagged].sum()),
+        unknown=tuple(labels.class_names[number] for number in np.unique(given[enough & ~known]).tolist()),
+    )
+    odd, here = labels.oddities(), enough[order]
     return SiteVerdict(
-        site=scene.site_names[site],
-        class_names=scene.data.class_names,
-        rows=rows[order],
-        ids=scene.dataset.train.ids[rows][order],
+        site=labels.site,
+        class_names=labels.class_names,
+        rows=labels.rows[order],
+        ids=labels.ids[order],
         given=given[order],
         suggested=np.where(flagged | (decision == CANNOT_TELL), other, given)[order],
         score=score[order],
         p_wrong=p_wrong[order],
         decision=decision[order],
         compared=compared,
-        statement=statement_of(claims, number, scene.data.class_names, given, p_wrong, flagged, enough),
-        odd=oddities_of(judged.stage, site).ordered(order),
-        groups=None if (groups := scene.dataset.train.groups) is None else groups[rows][order],
+        statement=statement_of(finding, figures),
+        figures=figures,
+        odd=None if odd is None else odd.ordered(order),
+        groups=None if labels.groups is None else labels.groups[order],
         other=other[order],
+        look=None if look is None else here & (np.cumsum(here) <= look),
         against={
-            int(place_of[sample]): in_words(*found, scene.dataset.columns)
-            for sample, found in judged.evidence.get(site, {}).items()
+            int(place_of[sample]): in_words(*found, labels.columns) for sample, found in opinions.evidence.items()
         },
     )
 
@@ -226,20 +291,23 @@ def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: di
     """Write audit.csv, the previews and site.json of one site."""
     sweep(folder, "audit.csv", "site.json", "report.html")  # temporary files of an audit that was killed
     sweep(folder / "previews")
+    sweep(folder / WHOLE)
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "audit.csv", audit_csv(verdict))
     shown = shown_places(verdict, facts.get("seed", 0))
     ids = [str(name) for name in verdict.ids.tolist()]
     names: dict[str, str] = {}
+    wholes: dict[str, str] = {}
     texts: dict[str, dict[str, str]] = {}
+    opened = opened_places(verdict, facts.get("seed", 0)) if previews.pictures else set()
     for place in shown:
-        if previews.pictures:
-            content, ending = previews.picture(int(verdict.rows[place]))
-            names[ids[place]] = f"{place:06d}.{ending}"
-            with replacing(folder / "previews" / names[ids[place]], durable=False) as stream:
-                stream.write(content)
-        else:
-            texts[ids[place]] = previews.texts(int(verdict.rows[place]))
+        row = int(verdict.rows[place])
+        if not previews.pictures:
+            texts[ids[place]] = previews.texts(row)
+            continue
+        names[ids[place]] = write_picture(folder / "previews", place, *previews.picture(row))
+        if place in opened and (whole := previews.whole(row)) is not None:
+            wholes[ids[place]] = write_picture(folder / WHOLE, place, *whole)
     compared = {ids[place]: [[ids[one] for one in side] for side in sides] for place, sides in verdict.compared.items()}
     content_of_site = {
         "format": FORMAT,
@@ -248,6 +316,7 @@ def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: di
         **facts,
         "counts": verdict.counts(),
         "pictures": names,
+        **({WHOLE: wholes} if wholes else {}),
         "texts": texts,
         "compared": compared,
         "ignored": list(previews.ignored),
@@ -255,6 +324,20 @@ def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: di
         "oddities_known": verdict.odd is not None and verdict.odd.known,
     }
     write_text(folder / "site.json", json.dumps(content_of_site, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_picture(folder: Path, place: int, content: bytes, ending: str) -> str:
+    """Write the picture of a sample; its name in the folder."""
+    name = f"{place:06d}.{ending}"
+    with replacing(folder / name, durable=False) as stream:
+        stream.write(content)
+    return name
+
+
+def opened_places(verdict: SiteVerdict, seed: Any) -> set[int]:
+    """The samples whose picture opens in its own size: the first that a person looks at."""
+    order = np.argsort(-np.nan_to_num(verdict.score, nan=-np.inf), kind="stable")
+    return {int(place) for place in order[:FIRST_WHOLE]} | set(drawn_first(verdict, seed))
 
 
 def lot_of(seed: Any, site: str, name: str, purpose: str = "looks") -> int:

@@ -5,24 +5,37 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwinnow.auditing.audit import AuditOutcome, AuditSettings, choices_of, perform, settings_asked, settings_of_run
+from fedwinnow.auditing.audit import (
+    AuditOutcome,
+    AuditSettings,
+    choices_of,
+    is_audited,
+    perform,
+    settings_asked,
+    settings_of_run,
+)
 from fedwinnow.auditing.audit_folder import read_audit
 from fedwinnow.auditing.audit_settings import AuditAsked
 from fedwinnow.auditing.update import update_audit
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.dataset import Dataset
-from fedwinnow.data.schema import encode_rows, fit
+from fedwinnow.data.from_program import understood_data
+from fedwinnow.data.schema import encode_rows
+from fedwinnow.data.schema_fitting import Wishes, fit
 from fedwinnow.data.table_reading import TextTable, as_texts
-from fedwinnow.errors import UsageError
-from fedwinnow.experiment.play import Execution
+from fedwinnow.errors import UsageError, all_speak_python
+from fedwinnow.experiment.play import Execution, Watcher
 from fedwinnow.experiment.settings import Experiment
+from fedwinnow.experiment.told_progress import progress_told
+from fedwinnow.notebook import html_table
+from fedwinnow.options import Part
 from fedwinnow.setting import keywords_of, setting, settings_in, taken
 
 if TYPE_CHECKING:
@@ -63,6 +76,7 @@ class FrameKeywords(AuditAsked):
         None, "Which samples belong together (a patient): one value per sample, or the name of a column of the frame."
     )
     run: str | Path | None = setting(None, "The folder of a finished run whose model judges, instead of training.")
+    progress: bool | None = setting(None, "Show a line of text with the progress; None: in notebooks only.")
     self_test: bool | None = setting(None, "Withdrawn, without effect: there is no self-test any more.")
 
 
@@ -81,6 +95,7 @@ class AuditFunction(Protocol[Of, OfFrame]):
     def __call__(self, *values: Of.args, **keywords: Of.kwargs) -> AuditResult: ...
 
 
+@all_speak_python
 class AuditResult:
     """What an audit found, a value per sample in the order in which the samples were given."""
 
@@ -140,14 +155,32 @@ class AuditResult:
             raise UsageError("there is no audit folder, so nobody can have looked; give out= to fedwinnow.audit.")
         updated = update_audit(self.folder, **options)
         self.sites = updated.sites
-        places = {pair: place for place, pair in enumerate(zip(self.columns["site"], self.columns["id"], strict=True))}
-        for line in updated.sites:
+        self.read_decisions()
+        return updated.looks
+
+    def read_decisions(self) -> None:
+        """Take p_wrong, suggestions and decisions from the folder, where they may be newer."""
+        assert self.folder is not None
+        names = zip(self.columns["site"], map(str, self.columns["id"]), strict=True)
+        places = {pair: place for place, pair in enumerate(names)}
+        for line in self.sites:
             for row in read_audit(self.folder / line["folder"]):
                 place = places[row["site"], row["id"]]
                 self.columns["p_wrong"][place] = float(row["p_wrong"] or "nan")
                 for name in ("suggested", "decision"):
                     self.columns[name][place] = row[name]
-        return updated.looks
+
+    def _repr_html_(self) -> str:
+        """A small table for notebooks: each site, and the labels to look at first."""
+        names = {"site": "site", "samples": "samples", "to_review": "to review", "said": "said"}
+        rows = [["–" if line.get(key) is None else line[key] for key in names] for line in self.sites]
+        sites = html_table(
+            tuple(names.values()), rows, f"{len(self.p_wrong)} labels, {int(self.flagged.sum())} to review"
+        )
+        first = [place for place in np.argsort(-self.score, kind="stable") if self.flagged[place]][:10]
+        shown = ("site", "id", "given", "suggested")
+        called = [[*(self.columns[name][place] for name in shown), f"{self.p_wrong[place]:.2f}"] for place in first]
+        return sites + (html_table((*shown, "p_wrong"), called, "First to look at") if called else "")
 
     def frame(self) -> pandas.DataFrame:
         """The same as a pandas frame, with the index of the frame that was given."""
@@ -180,43 +213,61 @@ def audit(asked: AuditKeywords, given: Mapping[str, Any]) -> AuditResult | panda
     """Find labels worth a look: of `x` and `labels` with `sites`, of files named by `data`, or by the model of a `run`.
 
     `x` may be an array, or a pandas frame whose label and site columns are named by `labels` and `sites`; a frame in
-    gives a frame out. Without `out` nothing is left on disk; with it an interrupted audit goes on, unless `redo` starts
-    it anew. `self_test` is withdrawn.
+    gives a frame out. It may also be all that `fedwinnow.run` takes as data: a pair (x, y), a data set of torch or of
+    Hugging Face. Without `out` nothing is left on disk; with it an interrupted audit goes on, unless `redo` starts it
+    anew, and a finished one is given back with the decisions that people have written since. `self_test` is withdrawn.
     """
+    with progress_told(asked.progress) as told:
+        return audited(asked, given, told)
+
+
+def audited(
+    asked: AuditKeywords, given: Mapping[str, Any], watchers: tuple[Watcher, ...]
+) -> AuditResult | pandas.DataFrame:
+    """What `audit` gives back; the watchers are told of the training."""
     choices = choices_of(asked.threshold, asked.expected_false_alarms, asked.self_test, asked.budget)
     execution = taken(Execution, asked)
     if asked.run is not None:
         trained = ("x", "site", "group", *TRAINING)
         if beside := [name for name in trained if given.get(name) is not None]:
             raise UsageError(f"{beside[0]}= was given with run=, whose model is trained already; leave it out.")
-        return carried_out(settings_of_run(Path(asked.run), asked.judge, choices), asked.out, execution)
+        return carried_out(settings_of_run(Path(asked.run), asked.judge, choices), asked.out, execution, watchers)
     if asked.sites is not None and asked.clients is not None:
         raise UsageError("sites= and clients= exclude each other: you say who holds what, or chance does.")
     data, about = asked.data, None
     if is_frame(asked.x):
         data, *about = from_frame(asked.x, asked.labels, asked.sites, asked.ids, asked.groups)
-    elif asked.x is not None:
+    elif asked.x is not None and (asked.labels is not None or not has_labels(asked.x)):
         data = from_arrays(asked.x, asked.labels, sites=asked.sites, ids=asked.ids, groups=asked.groups)
+    elif asked.x is not None or not isinstance(data, str | Path | dict | Part | None):
+        who, together = (asked.sites, asked.groups) if asked.x is not None else (asked.site, asked.group)
+        data = understood_data(data if asked.x is None else asked.x, label=asked.labels, site=who, group=together)
     if data is None:
         raise UsageError("nothing to audit was given; allowed: x and labels, data=, or run=.")
     made = settings_asked(asked, data, choices)
-    return carried_out(made, asked.out, execution, *about).frame() if about else carried_out(made, asked.out, execution)
+    found = carried_out(made, asked.out, execution, watchers, *(about or ()))
+    return found.frame() if about else found
 
 
 def carried_out(
     made: AuditSettings,
     out: str | Path | None,
     execution: Execution,
+    watchers: tuple[Watcher, ...] = (),
     table: TextTable | None = None,
     columns: tuple[str, ...] = (),
     index: Any = None,
 ) -> AuditResult:
     """The audit in its folder, or in one that is gone afterwards."""
     if out is not None:
-        outcome = perform(made, Path(out), execution, (), table, columns)
-        return AuditResult(outcome, sample_count(made, outcome), index, Path(out))
+        done = is_audited(Path(out))
+        outcome = perform(made, Path(out), replace(execution, again=True), watchers, table, columns)
+        found = AuditResult(outcome, sample_count(made, outcome), index, Path(out))
+        if done:
+            found.read_decisions()
+        return found
     with tempfile.TemporaryDirectory() as folder:
-        outcome = perform(made, Path(folder), execution, (), table, columns)
+        outcome = perform(made, Path(folder), execution, watchers, table, columns)
     return AuditResult(outcome, sample_count(made, outcome), index)
 
 
@@ -226,6 +277,11 @@ def sample_count(made: AuditSettings, outcome: AuditOutcome) -> int:
     if isinstance(data, Dataset):
         return len(data.train)
     return 1 + max(int(verdict.rows.max()) for verdict in outcome.sites)
+
+
+def has_labels(x: Any) -> bool:
+    """Whether a program gave samples and labels in one: a tuple, or a data set of torch or of Hugging Face."""
+    return isinstance(x, tuple) or not (isinstance(x, list) or hasattr(x, "__array__") or hasattr(x, "detach"))
 
 
 def is_frame(x: Any) -> bool:
@@ -253,7 +309,7 @@ def from_frame(
     features = tuple(str(name) for name in frame.columns if name not in named)
     cells = {str(name): as_texts(missing_as_none(frame[name])) for name in frame.columns if name not in named}
     table = TextTable(Path("frame"), {**cells, "label": values["labels"].tolist()})
-    encoded = encode_rows(table, fit(table, list(features), "label", 100, any_labels=True))
+    encoded = encode_rows(table, fit(table, list(features), "label", Wishes(any_labels=True)))
     dataset = from_arrays(
         encoded,
         values["labels"],

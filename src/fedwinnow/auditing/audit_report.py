@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fedwinnow.auditing.audit_folder import CANNOT_TELL, GROUP, KEEP, REVIEW, TOO_FEW, read_audit, read_site
+from fedwinnow.auditing.audit_folder import CANNOT_TELL, GROUP, KEEP, REVIEW, TOO_FEW, WHOLE, read_audit, read_site
 from fedwinnow.auditing.look_figures import SHORTEST_CURVE, worth_in_words
 from fedwinnow.auditing.statements import CALLS, NOTHING, RANGE
 from fedwinnow.experiment.report.templates import render
@@ -217,6 +217,7 @@ def card(folder: Path, site: dict[str, Any], row: Row) -> dict[str, Any]:
         "group": row.get(GROUP, ""),
         "p": f"{float(row['p_wrong']):.2f}" if row["p_wrong"] else "",
         "picture": picture(folder, site["pictures"].get(row["id"])),
+        "whole": f"{WHOLE}/{name}" if (name := site.get(WHOLE, {}).get(row["id"])) else None,
         "texts": texts,
         "near": near,
         "sides": [{"label": label, "count": count} for label, count in Counter(one["label"] for one in near).items()],
@@ -298,6 +299,6 @@ def as_data(names: list[str], rows: list[Row]) -> str:
 
 def write_index(folder: Path, data: str, counts: Sequence[dict[str, Any]]) -> Path:
     """Write the page; `counts` are the lines of sites.csv."""
-    lines = [{**line, "link": f"{quote(line['folder'])}/report.html"} for line in counts]
+    lines = [{**line, "link": f"{quote(line['folder'])}/report.html" if line["folder"] else ""} for line in counts]
     write_text(folder / "index.html", render(INDEX, {"data": data, "lines": lines}))
     return folder / "index.html"

@@ -51,7 +51,9 @@ class Choice:
 def choose_for(experiment: Experiment, scene: Scene) -> Choice:
     """The encoder of an audit with these settings; none where they ask for something that an encoder would prevent."""
     reason = ruled_out(experiment)
-    return choose_encoder(scene, experiment.seed) if reason is None else Choice(None, {}, reason)
+    if reason is not None:
+        return Choice(None, {}, reason)
+    return choose_encoder(scene.dataset, scene.holdings.rows, scene.given, experiment.seed)
 
 
 def ruled_out(experiment: Experiment) -> str | None:
@@ -85,13 +87,11 @@ def name_of(model: Any) -> str:
     return str(model) if isinstance(model, str | Part) else str(getattr(model, "__name__", type(model).__name__))
 
 
-def choose_encoder(scene: Scene, seed: int) -> Choice:
-    """The best of the encoders that are installed and fit, on the given labels."""
-    dataset = scene.dataset
+def choose_encoder(dataset: Dataset, rows: Integers, given: Integers, seed: int) -> Choice:
+    """The best of the encoders that are installed and fit, on the given labels of these samples."""
     names, missing = fitting_encoders(dataset)
     if not names:
         return Choice(None, {}, reason_for_none(dataset, missing))
-    rows, given = scene.holdings.rows, scene.given
     # In random order: labels often come in turn, and every third sample would then be of one class.
     held = np.argsort(uniforms(seed, "encoder choice", 0, np.arange(len(given))), kind="stable")
     held = held[given[held] >= 0][:SAMPLES]  # of those that have a label

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedwinnow.data.column import Column
 from fedwinnow.data.dataset import FieldRows
+from fedwinnow.data.dates import as_date
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.client import score as logits_of
 from fedwinnow.mathematics.payload import Payload
@@ -31,8 +32,9 @@ def field_evidence(client: Client, score: Tensor, worst: Tensor, prior: Tensor |
     typical = typical_rows(rows, given, score, features.columns, client.classes)[given[chosen]]
     mine = rows[chosen]
     before = log_odds_against(client, mine, given[chosen], prior)
-    against = torch.zeros(len(chosen), len(features.columns))
-    for place, field in enumerate(blocks(features.columns)):
+    fields = fields_of(features.columns)
+    against = torch.zeros(len(chosen), len(fields))
+    for place, (_, field) in enumerate(fields):
         changed = mine.clone()
         changed[:, field] = typical[:, field]
         against[:, place] = before - log_odds_against(client, changed, given[chosen], prior)
@@ -63,7 +65,9 @@ def typical_rows(rows: Tensor, given: Tensor, score: Tensor, columns: tuple[Colu
 
 
 def typical_value(values: Tensor, column: Column) -> Tensor:
-    """The median of numbers or the commonest category; missing, if that is the commonest."""
+    """The median of numbers and positions, or the commonest category; missing, if that is the commonest."""
+    if column.kind == "text":
+        return values.median(0).values
     if column.kind == "categorical":
         found = torch.zeros(values.shape[1])
         if values.sum() > 0:
@@ -77,7 +81,7 @@ def typical_value(values: Tensor, column: Column) -> Tensor:
 
 
 def blocks(columns: tuple[Column, ...]) -> list[slice]:
-    """Where the numbers of every field are."""
+    """Where the numbers of every column of the schema are."""
     found, start = [], 0
     for column in columns:
         found.append(slice(start, start + column.width))
@@ -85,21 +89,46 @@ def blocks(columns: tuple[Column, ...]) -> list[slice]:
     return found
 
 
+def fields_of(columns: tuple[Column, ...]) -> list[tuple[Column, slice]]:
+    """The fields of the table, and where their numbers are: the parts of a date are one field, named by the first."""
+    found: list[tuple[Column, slice]] = []
+    for column, block in zip(columns, blocks(columns), strict=True):
+        if found and column.part and found[-1][0].name == column.name:
+            found[-1] = (found[-1][0], slice(found[-1][1].start, block.stop))
+        else:
+            found.append((column, block))
+    return found
+
+
 def in_words(against: Floats, typical: Floats, columns: tuple[Column, ...]) -> dict[str, tuple[float, str]]:
     """By field: how much it speaks against the label, and what is typical of the given class."""
-    fields = zip(against.tolist(), columns, blocks(columns), strict=True)
-    return {column.name: (round(change, 4), shown_value(typical[part], column)) for change, column, part in fields}
+    fields = zip(against.tolist(), fields_of(columns), strict=True)
+    return {column.name: (round(change, 4), shown_value(typical[part], column)) for change, (column, part) in fields}
 
 
 def shown_value(values: Floats, column: Column) -> str:
     """The value of a field in the words of the table."""
-    if column.kind == "numeric":
+    if column.kind == "text":
+        return ""  # there is no typical text
+    if column.kind != "categorical":
         if column.missing and float(values[1]) > 0:
             return "missing"
         # The model sees float32: digits far below the spread of the column are rounding errors.
         value = round(float(values[0]) * column.std + column.mean, 4 - math.floor(math.log10(column.std)))
-        return f"{value + 0.0:.6g}"
+        return in_own_words(value, column)
     place = int(values.argmax())
     if not float(values.sum()):
         return "none of the known values"
     return column.categories[place] if place < len(column.categories) else "missing"
+
+
+def in_own_words(value: float, column: Column) -> str:
+    """A number as the table has it: a date, an ordered category, or the number itself."""
+    if column.kind == "ordered":
+        return column.categories[min(max(round(value), 0), len(column.categories) - 1)]
+    if column.part == "day":
+        return as_date(value)
+    if column.part == "hour":
+        minutes = round(value * 60) % 1440
+        return f"{minutes // 60:02}:{minutes % 60:02}"
+    return f"{value + 0.0:.6g}"

@@ -10,13 +10,13 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow import catalogue
-from fedwinnow.auditing.judges import CANDIDATES, FOLLOWED
+from fedwinnow.auditing.judges import CANDIDATES, COMPARED, FOLLOWED
 from fedwinnow.data.content_hash import contents_of_arrays
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.identity import identity_of, refuse_changed
@@ -40,31 +40,102 @@ TINY = 1e-12  # stands for a probability of 0 in a log loss
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """The opinions of all sites, in the order of the holdings; each site keeps its own part."""
+class SiteOpinions:
+    """What the models think of the labels of one site; it stays there."""
 
-    stage: Stage
-    score: Floats  # per holding: the log-odds that its label is wrong
-    other: Integers  # per holding: the likeliest class besides the given one
-    compared: dict[int, tuple[Integers, Integers]]  # per site: its worst samples, and what to compare each with
-    # Per holding and class: the mean probability under models that have not seen the label. None where they have seen
+    score: Floats  # per sample: the log-odds that its label is wrong
+    other: Integers  # per sample: the likeliest class besides the given one
+    worst: Integers  # the most suspicious samples
+    near: Integers  # what to compare each of them with
+    # Per sample and class: the mean probability under models that have not seen the label. None where they have seen
     # it, or where the judge gives no probabilities: then there is an order and nothing more.
     classes: NDArray[np.float32] | None = None
-    # Per site and sample of a table: how much each field speaks against the label, and what is typical of its class.
-    evidence: dict[int, dict[int, tuple[Floats, Floats]]] = dataclasses.field(default_factory=dict)
-    losses: dict[str, float] = dataclasses.field(default_factory=dict)  # of what a judge chose among, held out
+    # Per sample of a table: how much each field speaks against the label, and what is typical of its class.
+    evidence: dict[int, tuple[Floats, Floats]] = dataclasses.field(default_factory=dict)
+    candidates: NDArray[np.float32] | None = None  # what a judge chooses among: as `classes`, one after the other
+    scores: Floats | None = None  # the score of every sample under each of them
 
-    def with_best(self, believed: NDArray[np.float32], scores: Floats) -> Judged:
-        """The opinions of the candidate that predicts the given labels best; sites would add up their losses."""
-        given, places = self.stage.scene.given, np.arange(len(self.score))
-        losses = -np.log(np.maximum(believed[:, places, given].astype(np.float64), TINY)).mean(1)
-        best = int(losses.argmin())
-        others = believed[best].copy()
-        others[places, given] = -1
-        named = {name: round(float(loss), 6) for name, loss in zip(CANDIDATES, losses, strict=True)}
-        return dataclasses.replace(
-            self, score=scores[best], other=others.argmax(1), classes=believed[best], losses=named
+    @classmethod
+    def collected(cls, replies: list[tuple[Mask, Payload]], samples: int, classes: int, *, held_out: bool) -> Self:
+        """The replies of a site to all federations, of each those labels that it judges."""
+        score, other = np.zeros(samples), np.zeros(samples, np.int64)
+        told = held_out and all("classes" in reply for _, reply in replies)
+        several = held_out and bool(replies) and all("candidates" in reply for _, reply in replies)
+        believed = np.zeros((samples, classes), np.float32)
+        candidates = np.zeros((len(CANDIDATES), samples if several else 0, classes), np.float32)
+        scores = np.zeros((len(CANDIDATES), samples))
+        evidence: dict[int, tuple[Floats, Floats]] = {}
+        worst: list[Integers] = []
+        near: list[Integers] = []
+        for mask, reply in replies:
+            score[mask] = reply["score"].numpy()[mask]
+            other[mask] = reply["other"].numpy()[mask]
+            if told:
+                believed[mask] = reply["classes"].numpy()[mask]
+            if several:
+                candidates[:, mask] = reply["candidates"].numpy()[:, mask]
+                scores[:, mask] = reply["scores"].numpy()[:, mask]
+            followed = reply["worst"].numpy()
+            judged_here = mask[followed]
+            for row in np.flatnonzero(judged_here[: len(reply.get("against", ()))]).tolist():
+                fields = (reply["against"][row].double().numpy(), reply["typical"][row].double().numpy())
+                evidence[int(followed[row])] = fields
+            worst.append(followed[judged_here])
+            near.append(reply["near"].numpy()[judged_here])
+        return cls(
+            score,
+            other,
+            np.concatenate([np.zeros(0, np.int64), *worst]),
+            np.concatenate([np.zeros((0, 2, COMPARED), np.int64), *near]),
+            believed if told else None,
+            evidence,
+            candidates if several else None,
+            scores if several else None,
         )
+
+    def losses(self, given: Integers) -> Floats:
+        """The sum of the held-out log losses of the given labels under each candidate."""
+        assert self.candidates is not None
+        chosen = self.candidates[:, np.arange(len(given)), given].astype(np.float64)
+        return np.asarray(-np.log(np.maximum(chosen, TINY)).sum(1))
+
+    def with_best(self, best: int | None, given: Integers) -> SiteOpinions:
+        """The opinions of the candidate that was chosen, and the most suspicious samples by its score."""
+        found = self
+        if best is not None:
+            assert self.candidates is not None
+            assert self.scores is not None
+            others = self.candidates[best].copy()
+            others[np.arange(len(given)), given] = -1
+            found = dataclasses.replace(
+                self, score=self.scores[best], other=others.argmax(1), classes=self.candidates[best]
+            )
+        first = np.argsort(-found.score[self.worst], kind="stable")[:FOLLOWED]
+        return dataclasses.replace(found, worst=self.worst[first], near=self.near[first])
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """The opinions of all sites that hold samples, in a simulation."""
+
+    stage: Stage
+    sites: dict[int, SiteOpinions]  # by the number of the site
+
+    @property
+    def score(self) -> Floats:
+        """Per holding of the scene."""
+        return np.concatenate([one.score for one in self.sites.values()])
+
+    @property
+    def other(self) -> Integers:
+        """Per holding of the scene."""
+        return np.concatenate([one.other for one in self.sites.values()])
+
+    @property
+    def classes(self) -> NDArray[np.float32] | None:
+        """Per holding of the scene; None where there are no probabilities."""
+        found = [one.classes for one in self.sites.values() if one.classes is not None]
+        return np.concatenate(found) if len(found) == len(self.sites) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,15 +154,22 @@ def find_judge(spec: str) -> Judge:
 
 
 def prepare_audit(experiment: Experiment, judge: Judge, scene: Scene | None = None) -> Stage:
-    """The stage of the training; `scene` replaces the scene of the settings.
+    """The stage of the training; `scene` replaces the scene of the settings."""
+    return prepare(for_judge(experiment, judge), scene)
 
-    If the judge adds a prior, logit adjustment replaces plain cross-entropy.
-    """
+
+def for_judge(experiment: Experiment, judge: Judge) -> Experiment:
+    """The same training for a judge: if it adds a prior, logit adjustment replaces plain cross-entropy."""
     method = find_method(experiment.method)
     refuse_unfit_method(method)
+    if experiment.secure_sums:
+        raise UsageError(
+            "--secure-sums was given, but an audit must see answers of every single site ('sureness', 'figures', and "
+            "'scores' with --budget), because its report has a line per site; allowed: an audit without it."
+        )
     if judge.prior and method.loss == PLAIN_LOSS and "loss" not in method.unused():
         method = dataclasses.replace(method, loss="logit_adjustment")
-    return prepare(dataclasses.replace(experiment, method=method), scene)
+    return dataclasses.replace(experiment, method=method)
 
 
 def refuse_unfit_method(method: Method) -> None:
@@ -231,42 +309,11 @@ def ask(stage: Stage, place: RunFolder, execution: Execution, sites: Iterable[in
 
 
 def collected(stage: Stage, replies: list[tuple[Mask, dict[int, Payload]]], *, held_out: bool) -> Judged:
-    """The replies in the order of the holdings, of each federation those labels that it judges."""
-    holdings, classes = stage.scene.holdings, stage.scene.classes
-    score, other = np.zeros(len(holdings.rows)), np.zeros(len(holdings.rows), np.int64)
-    believed = np.zeros((len(holdings.rows), classes), np.float32) if held_out else None
-    compared: dict[int, tuple[Integers, Integers]] = {}
-    evidence: dict[int, dict[int, tuple[Floats, Floats]]] = {}
-    several = held_out and all("candidates" in reply for _, by_site in replies for reply in by_site.values())
-    chosen_among = np.zeros((len(CANDIDATES), len(score), classes if several else 0), np.float32)
-    scores = np.zeros((len(CANDIDATES), len(score)))
-    for mask, by_site in replies:
-        for site, reply in by_site.items():
-            mine = holdings.of(site)
-            place = np.arange(mine.start, mine.stop)[mask[mine]]
-            score[place] = reply["score"].numpy()[mask[mine]]
-            other[place] = reply["other"].numpy()[mask[mine]]
-            if believed is not None and "classes" in reply:
-                believed[place] = reply["classes"].numpy()[mask[mine]]
-            else:
-                believed = None
-            if several:
-                chosen_among[:, place] = reply["candidates"].numpy()[:, mask[mine]]
-                scores[:, place] = reply["scores"].numpy()[:, mask[mine]]
-            worst, near = reply["worst"].numpy(), reply["near"].numpy()
-            judged_here = mask[mine][worst]
-            for row in np.flatnonzero(judged_here[: len(reply.get("against", ()))]).tolist():
-                fields = (reply["against"][row].double().numpy(), reply["typical"][row].double().numpy())
-                evidence.setdefault(site, {})[int(worst[row])] = fields
-            before = compared.get(site, (worst[:0], near[:0]))
-            compared[site] = (
-                np.concatenate([before[0], worst[judged_here]]),
-                np.concatenate([before[1], near[judged_here]]),
-            )
-    found = Judged(stage, score, other, compared, believed, evidence)
-    if several:
-        found = found.with_best(chosen_among, scores)
-    for site, (worst, near) in compared.items():
-        first = np.argsort(-found.score[holdings.of(site)][worst], kind="stable")[:FOLLOWED]
-        compared[site] = (worst[first], near[first])
-    return found
+    """The opinions of every site; the masks say which holdings a federation judges."""
+    holdings, found = stage.scene.holdings, {}
+    for site in everybody(stage):
+        mine = holdings.of(site)
+        of_site = [(mask[mine], by_site[site]) for mask, by_site in replies if site in by_site]
+        samples = mine.stop - mine.start
+        found[site] = SiteOpinions.collected(of_site, samples, stage.scene.classes, held_out=held_out)
+    return Judged(stage, found)

@@ -204,19 +204,28 @@ def tally_of(survey: Survey) -> LookCounts:
 
     A label that several people saw is one look; where they differ it counts partly each way.
     """
-    shape = (len(survey.sites), len(survey.strata))
-    looked, found, both, differ = np.zeros(shape), np.zeros(shape), 0, 0
-    for number, site in enumerate(survey.sites):
-        answers = answers_by_sample(read_decisions(site.folder))
-        for name in looks_at(site):
-            given = site.rows[site.by_id[name]]["given"]
-            if said := [label != given for label in answers.get(name, [])]:
-                stratum = survey.places[number][site.by_id[name]]
-                looked[number, stratum] += 1
-                found[number, stratum] += sum(said) / len(said)
-                both += len(said) * (len(said) - 1) // 2
-                differ += sum(said) * (len(said) - sum(said))
-    return LookCounts(looked, found, both, differ)
+    strata = len(survey.strata)
+    counts = [pairs_at(site, places, strata) for site, places in zip(survey.sites, survey.places, strict=True)]
+    looked, found, both, differ = zip(*counts, strict=True)
+    return LookCounts(np.stack(looked), np.stack(found), sum(both), sum(differ))
+
+
+def pairs_at(site: JudgedSite, places: Integers, strata: int) -> tuple[Floats, Floats, int, int]:
+    """Of one site, per stratum: labels looked at and found wrong; also pairs of answers, and how many of them differ.
+
+    `places` has the stratum of each label.
+    """
+    looked, found, both, differ = np.zeros(strata), np.zeros(strata), 0, 0
+    answers = answers_by_sample(read_decisions(site.folder))
+    for name in looks_at(site):
+        given = site.rows[site.by_id[name]]["given"]
+        if said := [label != given for label in answers.get(name, [])]:
+            stratum = places[site.by_id[name]]
+            looked[stratum] += 1
+            found[stratum] += sum(said) / len(said)
+            both += len(said) * (len(said) - 1) // 2
+            differ += sum(said) * (len(said) - sum(said))
+    return looked, found, both, differ
 
 
 # --- which labels ----------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.auditing.encoder_choice import without_encoder
+from fedwinnow.data.dataset import Dataset, Features
 from fedwinnow.encoders.encoder import Matrix
-from fedwinnow.experiment.prepare import Stage
 from fedwinnow.randomness import Integers
 
 MOST = 20000  # samples of a site up to which all pairs are compared
@@ -56,11 +56,10 @@ def oddities_in(rows: Matrix) -> Oddities:
     return Oddities(duplicate, outliers(near).numpy())
 
 
-def oddities_of(stage: Stage, site: int) -> Oddities:
-    """Those of one site of a simulation, from the features that the models see."""
-    rows = stage.scene.holdings.rows[stage.scene.holdings.of(site)]
+def oddities_of(dataset: Dataset, rows: Integers, encoded: Features | None) -> Oddities:
+    """Those of the samples of one site, from the features that the models see: `encoded`, where there is an encoder."""
     if len(rows) > MOST:
         return Oddities.unknown(len(rows))
-    if stage.encoding is None:
-        return oddities_in(without_encoder(stage.scene.dataset, rows))
-    return oddities_in(np.asarray(stage.judged.features.take(rows), np.float32).reshape(len(rows), -1))
+    if encoded is None:
+        return oddities_in(without_encoder(dataset, rows))
+    return oddities_in(np.asarray(encoded.take(rows), np.float32).reshape(len(rows), -1))

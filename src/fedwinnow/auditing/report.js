@@ -90,7 +90,8 @@ refresh();
 const large = document.getElementById("large");
 document.querySelectorAll(".enlarge").forEach((button) => button.addEventListener("click", () => {
   const [from, to] = [button.querySelector("img"), large.querySelector("img")];
-  to.src = from.src;
+  to.onerror = () => { to.onerror = null; to.src = from.src; }; // the page was moved without its folder
+  to.src = button.dataset.whole || from.src;
   to.alt = from.alt;
   large.showModal();
 }));

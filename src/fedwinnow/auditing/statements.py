@@ -6,11 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fedwinnow.auditing.claims import Claims, CommonFinding
-from fedwinnow.randomness import Floats, Integers
+from fedwinnow.auditing.claims import SiteFinding
+from fedwinnow.data.dataset import Dataset
+from fedwinnow.scene.scene import DataReference
 
 CALLS, RANGE, NOTHING, CANNOT = "calls", "range", "nothing found", "cannot tell"
 FEWEST_CALLS = 20  # below this there is a number and no percentage
@@ -21,6 +19,10 @@ SEEN = (
 HELP = (
     "What would help: an encoder that knows such data, more rounds of training, a column that tells the classes apart, "
     "or a person who looks at thirty labels."
+)
+P_WRONG = (
+    "p_wrong is the probability that a label is wrong, at least: the smallest that the counts of all sites allow, if "
+    "the assumptions hold. Where it cannot be known it is empty."
 )
 ASSUMPTIONS = (
     "Where the models are sure, labels that are right agree with them more and more; wrong labels do not.",
@@ -45,35 +47,42 @@ class Statement:
         return dataclasses.asdict(self) | {"unknown_classes": list(self.unknown_classes)}
 
 
-def statement_of(
-    claims: Claims | None,
-    site: int,
-    class_names: tuple[str, ...],
-    given: Integers,
-    p_wrong: Floats,
-    called: NDArray[np.bool_],
-    enough: NDArray[np.bool_],
-) -> Statement:
-    """The statement for one site, the `site`th in the claims."""
-    if not enough.any():
+@dataclass(frozen=True)
+class SiteFigures:
+    """What a statement is made of; the coordinator gets these numbers, where none concerns too few samples."""
+
+    judged: int  # labels; the others have too few samples of their class, or are at a site with too few
+    here: int  # of these, labels of classes that the models know
+    called: int
+    called_p: float  # the sum of their p_wrong
+    unknown: tuple[str, ...] = ()  # classes with judged labels that the models do not know
+    least: int = 0  # fewer calls than this are told as none
+
+
+NO_FIGURES = SiteFigures(0, 0, 0, 0.0)
+
+
+def statement_of(finding: SiteFinding | None, figures: SiteFigures) -> Statement:
+    """The statement for one site."""
+    if not figures.judged:
         return Statement(CANNOT, "There are too few samples to judge.")
-    if claims is None:
+    if finding is None:
         return Statement(CANNOT, SEEN)
-    finding = claims.finding
-    here = enough & claims.known[given]
-    unknown = tuple(class_names[number] for number in np.unique(given[enough & ~claims.known[given]]).tolist())
-    most = round(float(finding.most_rates[site]) * int(here.sum())) if finding.skilled else None
-    if not here.any():
+    unknown = figures.unknown
+    most = round(finding.most_rate * figures.here) if finding.skilled else None
+    if not figures.here:
         return Statement(CANNOT, "The models know none of the classes of this site.", unknown_classes=unknown)
-    if finding.nothing_found(site):
+    if finding.nothing_found:
         return Statement(NOTHING, nothing_found(finding), 0, None, unknown_classes=unknown)
-    if not finding.can_tell(site):
+    if not finding.can_tell:
         return Statement(CANNOT, cannot_tell(finding, most), None, most, unknown_classes=unknown)
-    least = at_least(int(here.sum()), float(finding.rates[site]))
-    precision = float(p_wrong[called].mean()) if int(called.sum()) >= FEWEST_CALLS else None
-    reason = some_wrong(finding, site, least, most)
-    if not called.any():
-        return Statement(RANGE, f"{reason} None of them stands out enough to be called.", least, most, None, unknown)
+    least = at_least(figures.here, finding.rate)
+    reason = some_wrong(finding, least, most)
+    if not figures.called:
+        few = f"Fewer than {figures.least}" if figures.least > 1 else "None"
+        stand = "stand" if figures.least > 1 else "stands"
+        return Statement(RANGE, f"{reason} {few} of them {stand} out enough to be called.", least, most, None, unknown)
+    precision = figures.called_p / figures.called if figures.called >= FEWEST_CALLS else None
     return Statement(CALLS, reason, least, most, precision, unknown)
 
 
@@ -84,17 +93,16 @@ def at_least(labels: int, rate: float) -> int:
     return int(binom.ppf(0.05, labels, rate))
 
 
-def nothing_found(finding: CommonFinding) -> str:
+def nothing_found(finding: SiteFinding) -> str:
     """Where it may be said."""
-    beside = bool((finding.rates > 0).any())
     return (
-        ("This site looks clean, unlike others: " if beside else "Nothing points to wrong labels: ")
+        ("This site looks clean, unlike others: " if finding.somewhere else "Nothing points to wrong labels: ")
         + "where the models are sure, its labels agree with them. A few wrong labels among hard samples, and mistakes "
         "that all sites make alike, would not show."
     )
 
 
-def cannot_tell(finding: CommonFinding, most: int | None) -> str:
+def cannot_tell(finding: SiteFinding, most: int | None) -> str:
     """Why nothing may be said."""
     if not finding.skilled:
         return (
@@ -107,9 +115,9 @@ def cannot_tell(finding: CommonFinding, most: int | None) -> str:
     )
 
 
-def some_wrong(finding: CommonFinding, site: int, least: int, most: int | None) -> str:
+def some_wrong(finding: SiteFinding, least: int, most: int | None) -> str:
     """That there are wrong labels, and how many at least."""
-    more = bool(finding.rates[site] > finding.explanation.common)
+    more = finding.rate > finding.common
     why = (
         "Labels of this site differ from what the models say more often than those of other sites, at samples that are "
         "equally easy. If its samples are not harder in some other way, such as another scanner, "
@@ -118,3 +126,29 @@ def some_wrong(finding: CommonFinding, site: int, least: int, most: int | None) 
     )
     bound = "" if most is None or most <= max(least, 1) else f", and up to about {most} are possible"
     return f"{why}at least about {max(least, 1)} of its labels are wrong{bound}."
+
+
+def facts_of(
+    data: Dataset | DataReference,
+    *,
+    method: str,
+    judge: str,
+    rounds: int,
+    seed: int,
+    sites: int,
+    threshold: float,
+    losses: dict[str, float],
+) -> dict[str, Any]:
+    """How the labels were judged; every site gets this."""
+    return {
+        "data": {"name": data.name, "kind": data.kind, "source": data.source},
+        "method": method,
+        "judge": judge,
+        **({"judge_choice": {"chosen": min(losses, key=losses.__getitem__), "losses": losses}} if losses else {}),
+        "rounds": rounds,
+        "seed": seed,
+        "sites": sites,
+        "threshold": threshold,
+        "p_wrong": P_WRONG,
+        "assumptions": list(ASSUMPTIONS),
+    }

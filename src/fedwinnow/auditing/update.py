@@ -18,7 +18,6 @@ from fedwinnow.auditing.looks import (
     BEFORE,
     ENOUGH,
     ENOUGH_AT_SITE,
-    Findings,
     JudgedSite,
     LookCounts,
     Survey,
@@ -27,9 +26,10 @@ from fedwinnow.auditing.looks import (
     tally_of,
 )
 from fedwinnow.auditing.spreadsheet_files import read_table, table_text
-from fedwinnow.errors import UsageError
+from fedwinnow.errors import UsageError, speaks_python
 from fedwinnow.files import json_of, replacing, write_text
 from fedwinnow.mathematics.strata import first_of_all, histogram
+from fedwinnow.randomness import Floats, Integers
 
 KEPT = ("counts", "claims", "p_wrong", "assumptions", "threshold")  # of site.json and audit.json, as they were
 ASSUMPTIONS = (
@@ -50,6 +50,7 @@ class Updated:
     sites: list[dict[str, Any]]  # per site: counts, and its folder
 
 
+@speaks_python
 def update_audit(
     folder: str | Path, *, threshold: float | None = None, look_cost: float = DEFAULT_COST, budget: int | None = None
 ) -> Updated:
@@ -81,7 +82,8 @@ def update_audit(
         if several and (own := findings.by_site[number]) is not None:
             values = figures(own, tally_at(tally, number), whose="this site", **options)
         values = values | {"looked_here": int(tally.looked[number].sum())}
-        rows = new_rows(findings, number, values["settled"], limit, None if marks is None else marks[number])
+        p_wrong, mark = findings.of(number).p_wrong, None if marks is None else marks[number]
+        rows = new_rows(site, survey.places[number], p_wrong, values["settled"], limit, mark)
         lines.append({**write_updated(site, rows, values, limit), "folder": site.folder.name})
     if survey.whole:
         write_updated_coordinator(survey.folder, lines, together)
@@ -110,11 +112,17 @@ def tally_at(tally: LookCounts, number: int) -> LookCounts:
 
 
 def new_rows(
-    findings: Findings, number: int, settled: str | None, threshold: float, marks: set[str] | None
+    site: JudgedSite,
+    stratum: Integers,
+    expected: Floats,
+    settled: str | None,
+    threshold: float,
+    marks: set[str] | None,
 ) -> list[Row]:
-    """The lines of a site with new p_wrong and decision; words that a person wrote into the file stay."""
-    site, estimate = findings.survey.sites[number], findings.of(number)
-    stratum = findings.survey.places[number]
+    """The lines of a site with new p_wrong and decision; words that a person wrote into the file stay.
+
+    `stratum` has the place of each label, `expected` the share of wrong labels in each stratum.
+    """
     written = {row["id"]: row["decision"] for row in read_audit(site.folder)}
     rows = []
     for original in read_audit(site.folder, BEFORE if (site.folder / BEFORE).exists() else "audit.csv"):
@@ -123,7 +131,7 @@ def new_rows(
         if place is not None:
             told = original["p_wrong"] != ""
             if told or settled != OPEN:
-                p_wrong = f"{estimate.p_wrong[stratum[place]]:.6f}"
+                p_wrong = f"{expected[stratum[place]]:.6f}"
                 called = float(p_wrong) >= threshold
                 other = original.get("other") or original["suggested"]
                 row |= {"p_wrong": p_wrong, "decision": REVIEW if called else KEEP}

@@ -24,10 +24,13 @@ from fedwinnow.errors import UsageError
 from fedwinnow.federation.host import Host, Setup, Sites
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import OWN_METHOD, method_in
+from fedwinnow.mathematics.losses import OwnLoss
 from fedwinnow.models.make_model import ModelSpec
 from fedwinnow.models.model import Shape
 from fedwinnow.options import Part, build
 from fedwinnow.scene.holdings import Holdings
+
+LOSS = "a loss of the program"
 
 # --- from a host to text -------------------------------------------------------------------------------------------
 
@@ -88,8 +91,15 @@ def describe_features(features: Features, arrays: SharedArrays) -> dict[str, Any
 
 def describe_part(kind: str, part: Part) -> dict[str, Any]:
     """The module or file of a part's class, and the values of its options."""
-    values = {key: str(value) if isinstance(value, Path) else value for key, value in part.values().items()}
+    values = {key: value_as_text(value) for key, value in part.values().items()}
     return {**whereabouts(kind, type(part)), "values": values}
+
+
+def value_as_text(value: Any) -> Any:
+    """The value of an option; a loss of the program by the module it is imported from."""
+    if isinstance(value, OwnLoss):
+        return {LOSS: whereabouts("loss", value.function)}
+    return str(value) if isinstance(value, Path | Part) else value
 
 
 def describe_model(model: ModelSpec) -> Any:
@@ -126,7 +136,7 @@ def build_host(described: dict[str, Any], device: str, arrays: OpenedArrays) -> 
         build_sites(described["sites"], arrays),
         build_sites(described["judged"], arrays),
         {name: build_features(features, arrays) for name, features in described["parts"].items()},
-        build("method", found("method", method), method["values"]),
+        build("method", found("method", method), {key: value_of(value) for key, value in method["values"].items()}),
         setup,
         Memory(Path(described["memory"])),
     )
@@ -136,6 +146,11 @@ def build_host(described: dict[str, Any], device: str, arrays: OpenedArrays) -> 
             "that builds it read a file, or draw from torch's generator, or use --backend serial."
         )
     return host
+
+
+def value_of(described: Any) -> Any:
+    """The value of an option that was described."""
+    return found("loss", described[LOSS]) if isinstance(described, dict) and LOSS in described else described
 
 
 def build_sites(described: dict[str, Any], arrays: OpenedArrays) -> Sites:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 
 from torch import Tensor
 
+from fedwinnow.device import usable_cores
 from fedwinnow.errors import UsageError, unknown
 from fedwinnow.federation.backend import Backend
 from fedwinnow.federation.host import Answer, Host, Task
@@ -32,10 +32,10 @@ class Serial:
 
 
 def make_backend(spec: str, host: Host) -> Backend:
-    """`serial`, or `processes` with a number of workers."""
+    """`serial`, or `processes` with a number of workers; what `auto` means was decided before."""
     name, values = parse_spec(spec)
     if name not in ("serial", "processes"):
-        raise unknown("backend", name, ["serial", "processes"])
+        raise unknown("backend", name, ["serial", "processes", "auto"])
     for key in values:
         if name == "serial" or key != "workers":
             raise unknown(f"option of backend '{name}':", key, ["workers"] if name == "processes" else [])
@@ -58,4 +58,4 @@ def default_workers(host: Host) -> int:
         return torch.cuda.device_count() if device.index is None else 1
     if device.type != "cpu":
         return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return usable_cores()

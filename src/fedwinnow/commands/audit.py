@@ -36,6 +36,7 @@ HIDDEN = (
     "eval_every",
     "memorisation_every",
     "least_count",
+    "privacy",
 )
 
 
@@ -137,14 +138,17 @@ def show_outcome(outcome: AuditOutcome, console: Console) -> None:
         called = str(line["to_review"]) if line["said"] == "calls" else ""
         rows.append((escaped(line["site"]), str(line["samples"]), line["said"], called, wrong_labels(line)))
     Grid("tntnt", ("site", "labels", "said", "called", "wrong labels"), rows).show(console)
-    if len(outcome.sites) > 40:
-        console.print(f"... {len(outcome.sites) - 40} more sites in sites.csv")
+    if len(outcome.counts()) > 40:
+        console.print(f"... {len(outcome.counts()) - 40} more sites in sites.csv")
     if choice := outcome.facts.get("encoder_choice"):
         console.print(f"encoder: {choice['chosen'] or 'none'} ({choice['reason']})", markup=False)
     show_claims(outcome.facts, console)
     show_truth(outcome.facts, console)
+    worst = sorted(outcome.counts(), key=lambda line: -(line["to_review"] or 0))
+    if not any(line["folder"] for line in worst):
+        console.print(f"counts are in [bold]{escaped(outcome.folder)}[/]; every site has its report in its own folder")
+        return
     console.print(f"written to [bold]{escaped(outcome.folder)}[/]; open")
-    worst = sorted(outcome.counts(), key=lambda line: -line["to_review"])
     for line in worst[:LISTED]:
         console.print(f"  {outcome.folder / line['folder'] / 'report.html'}", markup=False)
     if len(worst) > LISTED:
@@ -223,8 +227,8 @@ def show_truth(facts: dict[str, Any], console: Console) -> None:
         if truth["called"]
         else "no calls"
     )
-    console.print(
-        f"measured, because labels were made wrong here: {truth['found']} of {truth['wrong']} wrong labels found; "
-        f"{calls}.",
-        markup=False,
-    )
+    if truth["wrong"]:
+        found = f"because labels were made wrong here: {truth['found']} of {truth['wrong']} wrong labels found"
+    else:
+        found = "because the true labels are known here: none is wrong"
+    console.print(f"measured, {found}; {calls}.", markup=False)

@@ -21,6 +21,9 @@ from fedwinnow.setting import setting
 EXTRAS = {
     "figures": "matplotlib",
     "parquet": "pyarrow",
+    "excel": "openpyxl",
+    "dicom": "pydicom",
+    "h5": "h5py",
     "sklearn": "sklearn",
     "huggingface": "datasets",
     "tensorboard": "tensorboard",
@@ -34,6 +37,8 @@ EXTRAS = {
     "sentence-transformers": "sentence_transformers",
     "onnx": "onnxscript",
     "openvino": "openvino",
+    "privacy": "dp_accounting",
+    "secure": "cryptography",
 }
 NEEDED = ("torch", "numpy", "scipy", "safetensors", "pillow")
 MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]!![/]"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -24,6 +24,12 @@ class Figure(Flags):
     """Run folders, or folders that have some. Curves show seeds of one method as one line."""
     out: Path | None = None
     """The file: .png, .svg or .pdf; none: figures/<name>.png and .svg."""
+    width: Literal["column", "page"] | None = None
+    """The width of one column (3.5 inches) or of both (7.16 inches) of a two-column paper; none: what suits."""
+    font_size: float | None = None
+    """The size of the letters in points; none: 9, with --width column 8."""
+    order: tuple[str, ...] = ()
+    """Methods that come first, in this order; pictures of a single run show the first one."""
     column: str | None = None
     """curves: a column of rounds.jsonl, such as label_precision."""
     client: int | None = None
@@ -44,7 +50,8 @@ class Figure(Flags):
         files = (
             [self.out] if self.out is not None else [Path("figures") / f"{self.name}.{end}" for end in ("png", "svg")]
         )
-        options = {"column": self.column, "client": self.client, "option": self.option}
+        options: dict[str, Any] = {"column": self.column, "client": self.client, "option": self.option}
+        options |= {"width": self.width, "font_size": self.font_size, "order": self.order}
         made = [str(draw(self.name, self.folders, path, **options)) for path in files]
         self.emit({"files": made})
         for name in made:

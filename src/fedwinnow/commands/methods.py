@@ -48,7 +48,8 @@ class Methods(Catalogue):
             marks = [MARKS.get(need, need.replace("_", " ")) for need in entry.facts.get("needs", ())]
             needs = f"needs {', '.join(marks)}; " if marks else ""
             others = f"; to other sites: {to_other_sites(entry)}" if to_other_sites(entry) else ""
-            line = f"[dim]{needs}beyond the model it reveals: {escaped(beyond_the_model(entry) + others)}[/]"
+            secure = f"; with --secure-sums: {under_secure_sums(entry)}"
+            line = f"[dim]{needs}beyond the model it reveals: {escaped(beyond_the_model(entry) + others + secure)}[/]"
             rows.append((f"[bold]{name}[/]", f"{escaped(entry.summary)}\n{line}"))
         console = self.console()
         Grid("wt", (), rows).show(console)
@@ -89,6 +90,7 @@ def show_exposure(entry: catalogue.Entry, console: Console) -> None:
     ]
     console.print()
     Grid("tttt", ("may leave a site", "exposes", "the receiver can learn", "who receives it"), rows).show(console)
+    console.print(f"[dim]with --secure-sums:[/] {escaped(under_secure_sums(entry))}")
     for key, when in entry.facts.get("forwards", {}).items():
         console.print(f"[dim]other sites receive[/] {escaped(key)}[dim]:[/] {escaped(when)}")
 
@@ -101,6 +103,17 @@ def received_by(entry: catalogue.Entry, key: str) -> str:
 def to_other_sites(entry: catalogue.Entry) -> str:
     """The keys that the server may forward to other sites unchanged."""
     return ", ".join(entry.facts.get("forwards", {}))
+
+
+def under_secure_sums(entry: catalogue.Entry) -> str:
+    """Whether sums over sites are enough for a method, or which keys it must see of single sites."""
+    exposes, sums = entry.facts.get("exposes"), entry.facts.get("sums")
+    if not isinstance(exposes, dict) or not isinstance(sums, dict):
+        return "see its code"
+    if "pooled_data" in entry.facts.get("needs", ()):
+        return "refused, it is not federated"
+    singles = [key for key in exposes if key not in sums]
+    return f"refused, it must see single {', '.join(singles)}" if singles else "sums only"
 
 
 def beyond_the_model(entry: catalogue.Entry) -> str:

@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedwinnow.commands.common import escaped
-from fedwinnow.encoders.progress import WATCH
+from fedwinnow.data.pace import WATCH, Progressed
 from fedwinnow.experiment.play import Watcher
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.experiment.report.templates import number, percent
 from fedwinnow.experiment.time_estimate import estimate, in_words
 from fedwinnow.terminal import Grid
 
-APART = 10.0  # seconds between two lines about encoding, where there is no terminal
+APART = 10.0  # seconds between two lines about reading and encoding, where there is no terminal
 
 
 class Bar(Watcher):
@@ -44,18 +44,25 @@ class Bar(Watcher):
 
     def __enter__(self) -> Bar:
         self.progress.start()
-        self.unwatched = WATCH.set(self.encoding)
+        self.unwatched = WATCH.set(self.progressed)
         return self
 
-    def encoding(self, done: int, total: int, seconds: float) -> None:
-        """Show how far the encoder is; without a terminal, a line now and then."""
+    def progressed(self, now: Progressed) -> None:
+        """Show how far reading or encoding is; without a terminal, a line now and then."""
         if self.progress.disable:
-            if time.monotonic() - self.told > APART and done < total:
+            if time.monotonic() - self.told > APART and now.done < now.total:
                 self.told = time.monotonic()
-                self.console.print(f"{done} of {total} samples are encoded; {in_words(seconds)} left", markup=False)
+                self.console.print(
+                    f"{now.done} of {now.total} {now.things} are {now.doing}; {in_words(now.seconds)} left",
+                    markup=False,
+                )
             return
         self.progress.update(
-            self.task, description="encoding", total=total, completed=done, text=f"{in_words(seconds)} left"
+            self.task,
+            description=f"{now.things} {now.doing}",
+            total=now.total,
+            completed=now.done,
+            text=f"{in_words(now.seconds)} left",
         )
 
     def __exit__(
@@ -114,6 +121,13 @@ def show_summary(summary: dict[str, Any], folder: Path, console: Console) -> Non
     memorised = (summary.get("memorisation") or {}).get("memorised")
     if memorised is not None:
         console.print(f"wrong labels that the model has memorised: {percent(memorised)}")
+    if "privacy" in summary:
+        told = summary["privacy"]
+        console.print(
+            f"privacy of {told['protects']}: epsilon {told['spent']:.3g} of {told['epsilon']:g} spent at delta "
+            f"{told['delta']:g}; the noise is {told['noise']}",
+            markup=False,
+        )
     cost = summary["cost"]
     peak = cost["peak_memory_mb"]
     console.print(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedwinnow.commands.common import Flags
-from fedwinnow.errors import UsageError
+from fedwinnow.errors import FedwinnowWarning, UsageError
+
+if TYPE_CHECKING:
+    from fedwinnow.data.source import Source
 
 
 @dataclass(frozen=True)
@@ -18,9 +22,11 @@ class Schema(Flags):
     """
 
     data: str = ""
-    """The table: csv:path=a.csv,label=diagnosis, or parquet:..."""
+    """The table: csv:path=a.csv,label=diagnosis, or excel:..., parquet:..."""
     out: Path = Path("schema.json")
     """The file to write."""
+    check: Path | None = None
+    """Write nothing, but hold the table against this schema of another site and list what differs."""
 
     def run(self) -> int:
         """Fit and write."""
@@ -33,7 +39,11 @@ class Schema(Flags):
 
         source = catalogue.make("data", understood(self.data)) if self.data else None
         if not isinstance(source, TableSource):
-            raise UsageError(f"--data {self.data or '(nothing)'} was given; allowed: a table (csv:..., parquet:...).")
+            raise UsageError(
+                f"--data {self.data or '(nothing)'} was given; allowed: a table (csv:..., excel:..., parquet:...)."
+            )
+        if self.check is not None:
+            return self.compare(replace(source, schema=self.check))
         if self.out.suffix != ".json":  # a slip must not overwrite the table
             raise UsageError(f"--out {self.out} was given; allowed: a file that ends in .json.")
         schema = source.fitted_schema()
@@ -41,4 +51,22 @@ class Schema(Flags):
         self.emit({"file": str(self.out), "classes": list(schema.class_names), "columns": len(schema.columns)})
         classes = ", ".join(schema.class_names)
         self.console().print(f"{self.out}: {len(schema.columns)} columns; classes: {classes}", markup=False)
+        return 0
+
+    def compare(self, source: Source) -> int:
+        """Read the table with the schema and list what is said of it; a row that cannot be used is an error."""
+        import warnings
+
+        from fedwinnow.data.load import load
+
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            dataset = load(source)
+        lines = [str(one.message) for one in told if issubclass(one.category, FedwinnowWarning)]
+        rows = len(dataset.train)
+        self.emit({"schema": str(self.check), "rows": rows, "differences": lines})
+        for line in lines:
+            self.console().print(line, markup=False)
+        found = f"{len(lines)} thing{'s' * (len(lines) > 1)} to look at, see above" if lines else "nothing differs"
+        self.console().print(f"{rows} rows fit {self.check}; {found}", markup=False)
         return 0

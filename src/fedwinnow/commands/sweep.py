@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedwinnow.study.sweep import Clock, Outcome, Swept, Work
     from fedwinnow.study.sweep_plan import Plan
 
-STATUSES = ("finished", "skipped", "failed", "stale")
+STATUSES = ("finished", "skipped", "failed", "stale", "taken")
 
 
 @as_flags("method", "seed", "resume", "rows", "scenes")
@@ -51,7 +51,7 @@ class Sweep(SweepSettings, Run):
         from fedwinnow.study.engine import make_engine
         from fedwinnow.study.sweep import Work
 
-        plan, engine = self.make_plan(), make_engine(self.engine, self.jobs)
+        plan, engine = self.make_plan(), make_engine(self.engine, self.jobs, self.device, self.backend)
         plan.check()
         console = self.console()
         if self.plan:
@@ -150,9 +150,11 @@ def tell(outcome: Outcome, clock: Clock, console: Console) -> None:
     from fedwinnow.experiment.time_estimate import in_words
 
     job, left = outcome.job, clock.seconds_left()
-    result = (
-        percent(outcome.accuracy) if outcome.status == "finished" else f"{outcome.status.upper()}: {outcome.message}"
-    )
+    if outcome.status in ("taken", "skipped"):
+        result = "taken by another process" if outcome.status == "taken" else "finished by another process meanwhile"
+    else:
+        done = outcome.status == "finished"
+        result = percent(outcome.accuracy) if done else f"{outcome.status.upper()}: {outcome.message}"
     time_left = f"; {in_words(left)} left" if left is not None and clock.left else ""
     console.print(
         f"{clock.done}/{clock.total} {job.row} | {job.scene} | seed {job.seed}: {result}, "
@@ -168,6 +170,7 @@ def report(swept: Swept, console: Console, following: str) -> int:
 
     counts = {name: sum(one.status == name for one in swept.outcomes) for name in STATUSES}
     stale = f", {counts['stale']} stale" if counts["stale"] else ""
+    stale += f", {counts['taken']} taken by other processes" if counts["taken"] else ""
     console.print(
         f"{counts['finished']} finished, {counts['skipped']} were finished before, {counts['failed']} failed{stale}; "
         f"now: {following}",

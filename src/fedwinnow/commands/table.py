@@ -40,6 +40,14 @@ class TableOfRuns(Flags):
     """The largest corrected p-value with which a difference counts."""
     against: str | None = None
     """A row to compare with each of the others over all columns, below the table (Wilcoxon's test, Holm-corrected)."""
+    order: tuple[str, ...] = ()
+    """Rows that come first, in this order."""
+    rename: tuple[str, ...] = ()
+    """Other names for rows, columns or figures, as old=new: feddiv=Ours "iid, constant:rate=0.4=40 %"."""
+    caption: str = ""
+    """A caption of your own; what the numbers and marks mean then stands below the table (LaTeX: in comments)."""
+    label: str = ""
+    """LaTeX: the label, such as tab:results. The table needs the package booktabs."""
     format: Literal["terminal", "markdown", "latex", "csv"] = "terminal"
     """What to print."""
     out: Path | None = None
@@ -48,9 +56,22 @@ class TableOfRuns(Flags):
     def run(self) -> int:
         """Read the folders, print or write the table."""
         from fedwinnow.study.table import Wanted, make_table
+        from fedwinnow.study.table_names import parsed_names
 
         columns = None if self.columns is None else split_names(self.columns)
-        wanted = Wanted(self.show, self.score, split_names(self.rows), columns, self.test, self.alpha, self.against)
+        wanted = Wanted(
+            self.show,
+            self.score,
+            split_names(self.rows),
+            columns,
+            self.test,
+            self.alpha,
+            self.against,
+            self.order,
+            rename=parsed_names(self.rename),
+            caption=self.caption,
+            label=self.label,
+        )
         present(self, make_table(self.folders, wanted), self.format, self.out)
         return 0
 
@@ -73,7 +94,7 @@ def present(flags: Flags, table: Table, form: str, out: Path | None) -> None:
     elif form == "terminal":
         table_writers.for_terminal(table).show(console)
         console.print()
-        for words in (table.caption, *table.notes):
+        for words in (table.caption, *table_writers.below(table)):
             console.print(words, style="dim", markup=False)
     elif not (flags.quiet or flags.json):
         print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
@@ -12,12 +13,17 @@ from fedwinnow.data.dataset import Dataset, Kind, Labels, Resident, Samples
 from fedwinnow.data.images import channel_statistics
 from fedwinnow.data.label_kinds import refuse_no_classes
 from fedwinnow.data.labels import class_names_of, class_numbers, name_some, warn_of_alike_classes
-from fedwinnow.errors import DataError, UsageError, unknown
+from fedwinnow.errors import DataError, FedwinnowWarning, UsageError, unknown
 
 INSIST = (
     "If they are classes after all, write names instead of numbers ('class 7'), or give class_names= (in an .npz file "
     "the array class_names)."
 )
+
+CHANNELS = (1, 2, 3, 4)
+NEAR = 1e-5  # how far beyond 0 and 1 a float may lie by rounding
+ROUGH = 1e-3  # more than this part of a level is lost by rounding, and said
+BLOCK = 1024  # images that are turned into bytes at once
 
 AskedKind = Literal["auto", "images", "rows", "tokens"]
 
@@ -39,10 +45,11 @@ def from_arrays(
 ) -> Dataset:
     """A data set from samples `x` and labels `y`; large arrays are used as they are, without a copy.
 
-    Images are uint8, (n, height, width) or (n, height, width, channels). Rows are numbers, (n, columns), and become
-    float32. Token ids are whole numbers, (n, length), and need `kind="tokens"`. Labels are whole numbers or texts;
-    with `class_names`, whole numbers are positions in it. `groups` says which samples belong together (a patient):
-    they stay in one part, at one site where sites are dealt out, and in one fold.
+    Images are uint8, (n, height, width) or (n, height, width, channels), or floats from 0 to 1, where the channels may
+    also be the second axis; floats are kept as bytes, in 256 levels. Rows are numbers, (n, columns), and become
+    float32. Token ids are whole numbers, (n, length), and need `kind="tokens"`. Labels are whole numbers or texts; with
+    `class_names`, whole numbers are positions in it. `groups` says which samples belong together (a patient): they
+    stay in one part, at one site where sites are dealt out, and in one fold.
     """
     if (x_test is None) != (y_test is None):
         raise DataError(f"{name}: x_test and y_test go together; only one of them was given.")
@@ -116,11 +123,11 @@ def kind_of(name: str, array: NDArray[Any], asked: AskedKind) -> Kind:
         return asked
     if array.ndim == 2:
         return "rows"
-    if array.ndim in (3, 4) and array.dtype == np.uint8:
+    if array.ndim in (3, 4):
         return "images"
     raise DataError(
-        f"{name}: x has the shape {array.shape} and the type {array.dtype}; allowed: uint8 images (n, height, width) "
-        "or (n, height, width, channels) with values 0 to 255, or rows of numbers (n, columns)."
+        f"{name}: x has the shape {array.shape} and the type {array.dtype}; allowed: images (n, height, width) or "
+        "(n, height, width, channels), uint8 from 0 to 255 or floats from 0 to 1, or rows of numbers (n, columns)."
     )
 
 
@@ -136,12 +143,14 @@ def features_of(where: str, array: NDArray[Any], kind: Kind) -> NDArray[Any]:
 
 
 def image_features(where: str, array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Images with an axis of channels at the end."""
-    if array.dtype != np.uint8 or array.ndim not in (3, 4):
+    """Images as bytes, with an axis of channels at the end."""
+    if array.ndim not in (3, 4):
         raise DataError(
-            f"{where} has the type {array.dtype} and the shape {array.shape}; images are uint8 (0 to 255), "
-            "(n, height, width) or (n, height, width, channels)."
+            f"{where} has the type {array.dtype} and the shape {array.shape}; images are uint8 (0 to 255) or floats "
+            "(0 to 1), (n, height, width) or (n, height, width, channels)."
         )
+    if array.dtype != np.uint8:
+        array = as_bytes(where, array)
     if array.ndim == 3:
         return array[..., None]
     if array.shape[3] > 4 and array.shape[1] <= 4:
@@ -150,6 +159,55 @@ def image_features(where: str, array: NDArray[Any]) -> NDArray[np.uint8]:
             "Use x.transpose(0, 2, 3, 1)."
         )
     return array
+
+
+def as_bytes(where: str, array: NDArray[Any], *, ordered: bool = False) -> NDArray[np.uint8]:
+    """Floats from 0 to 1, or whole numbers from 0 to 255, as bytes with the channels at the end.
+
+    `ordered` says that the channels are at the end already; else it must show in the shape of floats.
+    """
+    low, high = array.min(), array.max()
+    if array.dtype.kind in "biu":
+        if not 0 <= low <= high <= 255:
+            raise DataError(f"{where} has whole numbers from {low} to {high}; allowed: 0 to 255, the values of pixels.")
+        return array.astype(np.uint8)
+    if not (low >= -NEAR and high <= 1 + NEAR):  # written so that NaN is refused
+        raise DataError(
+            f"{where} has floating-point numbers from {low:g} to {high:g}; allowed for images: 0 to 1, so that the "
+            "trained model takes new images by the same rule. Divide pixels from 0 to 255 by 255; undo a normalisation "
+            "(a run normalises each channel itself); or scale a known range: (x - lowest) / (highest - lowest)."
+        )
+    if array.ndim == 4 and not ordered:
+        array = channels_last(where, array)
+    stored = np.empty(array.shape, np.uint8)
+    worst = 0.0
+    for start in range(0, len(array), BLOCK):
+        levels = np.clip(array[start : start + BLOCK].astype(np.float64) * 255, 0, 255)
+        stored[start : start + BLOCK] = rounded = np.rint(levels)
+        worst = max(worst, float(np.abs(levels - rounded).max(initial=0.0)))
+    if worst > ROUGH:
+        warnings.warn(
+            f"{where}: floating-point images are kept in 256 levels, as bytes, so their values were rounded to "
+            "multiples of 1/255.",
+            FedwinnowWarning,
+            stacklevel=2,
+        )
+    return stored
+
+
+def channels_last(where: str, array: NDArray[Any]) -> NDArray[Any]:
+    """Floating-point images with their channels at the end, if it is clear which axis has them."""
+    second, last = (array.shape[axis] in CHANNELS for axis in (1, 3))
+    if second and last:
+        raise DataError(
+            f"{where} has the shape {array.shape}: either the second axis or the last could be the channels. Give the "
+            "images as bytes, with the channels last: (255 * x).round().astype('uint8')."
+        )
+    if not second and not last:
+        raise DataError(
+            f"{where} has the shape {array.shape}: images have 1 to 4 channels, as the second axis or as the last."
+        )
+    return array if last else array.transpose(0, 2, 3, 1)
 
 
 def row_features(where: str, array: NDArray[Any]) -> NDArray[np.float32]:

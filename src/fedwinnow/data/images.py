@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.data.dataset import Features, Resident, Rows
+from fedwinnow.data.dicom_pixels import DicomView, pixels_of
+from fedwinnow.data.pace import Pace
 from fedwinnow.data.source_files import cache_folder
 from fedwinnow.errors import DataError
 from fedwinnow.files import replacing
@@ -51,6 +53,7 @@ class ImageFrame:
     height: int
     width: int
     channels: int
+    view: str = field(default="", repr=False)  # of DICOM files: windows and frame; empty for pictures
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -63,13 +66,14 @@ def load_images(
     lazy: Lazy,
     cache_key_names: Sequence[str],
     channels: int | None = None,
+    view: str = "",
 ) -> Features:
     """The images at these paths, all of one size (a side, or height and width; None: the most common size).
 
     `cache_key_names` distinguish this set from others; usually they are the paths relative to the data. If size and
     channels are given, no file is opened before it is needed.
     """
-    frame = common_frame(paths, size, channels)
+    frame = replace(common_frame(paths, size, channels), view=view)
     images = LazyImages(tuple(map(str, paths)), frame)
     if lazy == "true" or (lazy == "auto" and len(paths) * int(np.prod(frame.shape)) > LARGEST_RESIDENT):
         return images
@@ -180,11 +184,13 @@ def read(path: str, frame: ImageFrame) -> Pixels:
     from PIL import Image
 
     try:
+        if frame.view:
+            return fitted(pixels_of(path, DicomView.read(frame.view)), frame)
         with Image.open(path) as image:
             image.draft("L" if frame.channels == 1 else "RGB", (frame.width, frame.height))
             return decode(image, frame)
     except DataError as problem:
-        raise BrokenImage(path, str(problem)) from None
+        raise BrokenImage(path, str(problem).removeprefix(f"{path}: ")) from None
     except Exception as problem:  # Pillow's readers raise nearly anything on a broken file
         raise broken(path, problem) from None
 
@@ -215,6 +221,24 @@ def decode(image: Image, frame: ImageFrame) -> Pixels:
     return np.asarray(image, dtype=np.uint8).reshape(frame.shape)
 
 
+def fitted(pixels: Pixels, frame: ImageFrame) -> Pixels:
+    """The image of a DICOM file in the frame's channels and size; each window is scaled by itself."""
+    from PIL import Image as pillow
+
+    if pixels.shape[2] != frame.channels:
+        if frame.channels == 1 and pixels.shape[2] == 3:
+            pixels = np.asarray(pillow.fromarray(pixels).convert("L"))[:, :, None]
+        elif pixels.shape[2] == 1:
+            pixels = np.repeat(pixels, frame.channels, axis=2)
+        else:
+            raise DataError(f"an image of {pixels.shape[2]} channels; the others have {frame.channels}.")
+    if pixels.shape[:2] == (frame.height, frame.width):
+        return pixels
+    size = (frame.width, frame.height)
+    channels = [pillow.fromarray(np.ascontiguousarray(pixels[:, :, place])) for place in range(frame.channels)]
+    return np.stack([np.asarray(one.resize(size, pillow.Resampling.BILINEAR)) for one in channels], axis=2)
+
+
 # --- the cache -----------------------------------------------------------------------------------------------------
 
 
@@ -236,7 +260,7 @@ def cached_pixels(images: LazyImages, names: Sequence[str]) -> Pixels:
 def cache_key(images: LazyImages, names: Sequence[str]) -> str:
     """A key that changes when a file is added, renamed or written, or when the frame differs."""
     digest = hashlib.sha256(
-        f"{CACHE_VERSION}/{images.frame}/{Path(images.paths[0]).resolve()}".encode(errors="replace")
+        f"{CACHE_VERSION}/{images.frame}{images.frame.view}/{Path(images.paths[0]).resolve()}".encode(errors="replace")
     )
     for path, name in zip(images.paths, names, strict=True):
         try:
@@ -263,8 +287,10 @@ def write_cached(path: Path, images: LazyImages, shape: tuple[int, ...]) -> None
     with replacing(path) as stream:
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(stream, header)
+        pace = Pace(len(images), "images", "read")
         for pixels in images.stream(batches_of(np.arange(len(images)))):
             stream.write(pixels.tobytes())
+            pace.add(len(pixels))
 
 
 def batches_of(rows: Rows, size: int = BATCH) -> Iterator[Rows]:

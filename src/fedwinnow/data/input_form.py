@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedwinnow.data.column import Column
@@ -66,7 +66,11 @@ class InputForm:
     @property
     def column_names(self) -> tuple[str, ...]:
         """The names of the columns of features, in the order of the model's input."""
-        return tuple(column.name for column in self.columns)
+        return tuple(column.title for column in self.columns)
+
+    def raw_place(self, number: int) -> int:
+        """The position of a column among the numbers that an exported model takes."""
+        return sum(column.size for column in self.columns[:number])
 
     def described(self) -> str:
         """What one sample is, in words, for messages."""
@@ -81,7 +85,7 @@ class InputForm:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        columns = [asdict(column) | {"categories": list(column.categories)} for column in self.columns]
+        columns = [column.as_table() for column in self.columns]
         fields = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
         return {"version": VERSION, **plain, "columns": columns, "roles": dict(self.roles)}

@@ -19,7 +19,7 @@ from fedwinnow.data.new_samples import NewSamples, known_samples, of_image_files
 from fedwinnow.data.source import Source
 from fedwinnow.data.source_files import existing_file
 from fedwinnow.errors import DataError, UsageError, unknown
-from fedwinnow.options import build
+from fedwinnow.options import build, parse_spec
 from fedwinnow.randomness import Integers, uniforms
 from fedwinnow.setting import check_setting
 
@@ -27,6 +27,7 @@ from fedwinnow.setting import check_setting
 SUFFIXES: dict[str, dict[str, str]] = {
     ".csv": {"kind": "csv", "label": "label"},
     ".tsv": {"kind": "csv", "label": "label"},
+    ".xlsx": {"kind": "excel", "label": "label"},
     ".npz": {"kind": "npz"},
     ".parquet": {"kind": "parquet", "label": "label"},
 }
@@ -66,6 +67,28 @@ def understood(spec: str | Path | dict[str, Any] | Source) -> str | dict[str, An
     return spec
 
 
+def with_columns(data: Any, **columns: Any) -> Any:
+    """The data with the columns that name the label, the site and the group of every sample."""
+    for role, column in columns.items():
+        data = data if column is None else with_column(data, role, column)
+    return data
+
+
+def with_column(data: Any, role: str, column: Any) -> Any:
+    """The data with the column of one role."""
+    found = understood(data)
+    if isinstance(found, str):
+        name, values = parse_spec(found)
+        found = {"kind": name, **values}
+    if not isinstance(found, dict) or not isinstance(column, str):
+        raise UsageError(f"--{role} names a column of a table; write it into the data itself here.")
+    # A path says nothing of its columns; `label` is only the usual name.
+    said = role in found and not (role == "label" and isinstance(data, str | Path) and ":" not in str(data))
+    if said and found[role] != column:
+        raise UsageError(f"--{role} {column} was given, but the data says {role}={found[role]}. Give one of them.")
+    return {**found, role: column}
+
+
 def load_new(spec: str | Path | dict[str, Any] | Source, form: InputForm) -> NewSamples:
     """Samples for a trained model, by a spec or a path; what is not said of the columns is as in the training.
 
@@ -81,14 +104,14 @@ def load_new(spec: str | Path | dict[str, Any] | Source, form: InputForm) -> New
 
 def completed(spec: str | dict[str, Any], form: InputForm, *, bare: bool) -> Source:
     """The source of a spec; a table gets the columns of the training for the roles that the spec does not name."""
-    from fedwinnow.data.sources.table_source import TableSource
+    from fedwinnow.data.sources.table_source import ROLES, TableSource
 
     name, values = catalogue.split("data", spec)
     part = catalogue.find("data", name).load()
     if issubclass(part, TableSource):
         if bare and not isinstance(spec, str):
             values.pop("label")  # `understood` has added it to a path, which says nothing of columns
-        usual = {"label": "label", **form.roles}
+        usual = {"label": "label", **{role: form.roles[role] for role in ROLES if role in form.roles}}
         values = {role: column for role, column in usual.items() if column not in values.values()} | values
         if "label" not in values:  # another role has its column now
             values["label"] = "label"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.data.arrays import features_of, to_array
+from fedwinnow.data.cell_values import GONE, numbers_of, positions_of
 from fedwinnow.data.column import Column
 from fedwinnow.data.dataset import Dataset, Features, Labels, Resident, Texts
+from fedwinnow.data.free_text import vectors_of
 from fedwinnow.data.images import Lazy, load_images
 from fedwinnow.data.input_form import InputForm
 from fedwinnow.data.labels import name_some
-from fedwinnow.data.schema import TableSchema, encode_rows, parse
+from fedwinnow.data.schema import TableSchema, encode_rows
+from fedwinnow.data.schema_check import tell_differences
 from fedwinnow.data.table_reading import TextTable, as_texts, is_missing
 from fedwinnow.data.tokens import token_ids
-from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
+from fedwinnow.errors import DataError, UsageError
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,34 +106,16 @@ def of_texts(texts: Sequence[str], form: InputForm) -> Features:
 
 def of_table(table: TextTable, form: InputForm) -> Features:
     """Rows of a table with the columns of the training, in any order; other columns are not used."""
-    missing = [name for name in form.column_names if name not in table.names]
+    needed = [column.name for column in form.columns if not column.part or column.title not in table.names]
+    missing = [name for name in dict.fromkeys(needed) if name not in table.names]
     if missing:
         several = len(missing) > 1
         raise DataError(
             f"{table.path}: the column{'s' * several} {name_some(missing)} {'are' if several else 'is'} missing, "
             f"which the model was trained on. The file has: {name_some(table.names)}."
         )
-    for column in form.columns:
-        tell_new_values(table, column)
+    tell_differences(table, form.columns, "the training data")
     return Resident(encode_rows(table, TableSchema(form.columns, form.class_names)))
-
-
-def tell_new_values(table: TextTable, column: Column) -> None:
-    """Warn of categories that training did not have, and of missing values where it had none."""
-    cells = table.column(column.name)
-    told = ""
-    if column.kind == "categorical":
-        known = set(column.categories)
-        new = Counter(cell for cell in cells if cell not in known and not is_missing(cell))
-        if new:
-            shown = name_some([f"'{cell:.40}' ({count} rows)" for cell, count in new.most_common()], 3)
-            told = f"has values that the training data did not have: {shown}; they count as none of the known values"
-    if not told and not column.missing and any(is_missing(cell) for cell in set(cells)):
-        rows = sum(is_missing(cell) for cell in cells)
-        instead = "the mean is used" if column.kind == "numeric" else "they count as none of the known values"
-        told = f"has no value in {rows} rows, which the training data did not have; {instead}"
-    if told:
-        warnings.warn(f"{table.path}: column '{column.name}' {told}.", FedwinnowWarning, stacklevel=3)
 
 
 # --- what a program hands over -------------------------------------------------------------------------------------
@@ -156,11 +139,16 @@ def is_texts(values: Any) -> bool:
     return not hasattr(values, "detach") and len(values) > 0 and isinstance(next(iter(values)), str)
 
 
+def is_frame(values: Any) -> bool:
+    """Whether this is a data frame; its package need not be imported to know."""
+    return hasattr(values, "columns") and hasattr(values, "items")
+
+
 def text_table(values: Any, form: InputForm, where: str) -> TextTable:
     """A table from a data frame, a dictionary of columns, a list of dictionaries, or an array in the model's order."""
-    if isinstance(values, dict) or (hasattr(values, "columns") and hasattr(values, "items")):  # or a data frame
-        columns = {str(name): list(column) for name, column in values.items()}
-    elif isinstance(values, list | tuple) and values and all(isinstance(row, dict) for row in values):
+    if isinstance(values, dict) or is_frame(values):
+        return TextTable(Path(where), frame_columns(values, where))
+    if isinstance(values, list | tuple) and values and all(isinstance(row, dict) for row in values):
         names = list(dict.fromkeys(name for row in values for name in row))
         columns = {str(name): [row.get(name) for row in values] for name in names}
     else:
@@ -171,10 +159,16 @@ def text_table(values: Any, form: InputForm, where: str) -> TextTable:
                 f"{form.described()}. Give a data frame with these columns, or an array with one column each."
             )
         columns = {name: list(array[:, place]) for place, name in enumerate(form.column_names)}
+    return TextTable(Path(where), frame_columns(columns, where))
+
+
+def frame_columns(values: Any, where: str) -> dict[str, list[str]]:
+    """The columns of a data frame or a dictionary as the cells of a CSV file."""
+    columns = {str(name): list(column) for name, column in values.items()}
     lengths = {len(column) for column in columns.values()}
     if len(lengths) != 1 or lengths == {0}:
         raise DataError(f"{where}: columns of one length, with at least one row, are needed; found {sorted(lengths)}.")
-    return TextTable(Path(where), {name: as_texts(map(plain, column)) for name, column in columns.items()})
+    return {name: as_texts(map(plain, column)) for name, column in columns.items()}
 
 
 def plain(value: Any) -> Any:
@@ -185,17 +179,22 @@ def plain(value: Any) -> Any:
 
 
 def raw_columns(table: TextTable, form: InputForm) -> NDArray[np.float64]:
-    """The columns as numbers before any standardising: a category is its position, -1 if unknown, NaN if missing."""
-    raw = np.empty((len(table), len(form.columns)))
-    for place, column in enumerate(form.columns):
-        if column.kind == "numeric":
-            values = parse(table, column.name)
-            if values is None:
-                raise DataError(f"{table.path}: column '{column.name}' has a text where the model needs a number.")
-            raw[:, place] = values
-        else:
-            codes = {category: float(code) for code, category in enumerate(column.categories)}
-            raw[:, place] = [
-                np.nan if is_missing(cell) else codes.get(cell, -1.0) for cell in table.column(column.name)
-            ]
-    return raw
+    """The columns as numbers before any standardising: a category is its position, -1 if unknown, NaN if missing.
+
+    Of ordered categories an unknown one is missing too; a text is the numbers that its encoder gives.
+    """
+    return np.concatenate([raw_column(table, column) for column in form.columns], axis=1)
+
+
+def raw_column(table: TextTable, column: Column) -> NDArray[np.float64]:
+    """One column of a table, or several for a text."""
+    if column.kind == "numeric":
+        return numbers_of(table, column)[:, None]
+    cells = table.column(column.name)
+    if column.kind == "text":
+        vectors = vectors_of(cells, column.encoder).astype(np.float64)
+        vectors[[row for row, cell in enumerate(cells) if is_missing(cell)]] = np.nan
+        return vectors
+    positions = positions_of(column, cells).astype(np.float64)
+    gone = positions < 0 if column.kind == "ordered" else positions == GONE
+    return np.where(gone, np.nan, positions)[:, None]

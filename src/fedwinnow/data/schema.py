@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwinnow.data.column import Column
+from fedwinnow.data.cell_values import GONE, UNKNOWN, numbers_of, positions_of
+from fedwinnow.data.column import LATER, Column, Part
 from fedwinnow.data.dataset import Labels
-from fedwinnow.data.label_kinds import refuse_no_classes
-from fedwinnow.data.labels import class_names_of, class_numbers, name_some
+from fedwinnow.data.free_text import opened, vectors_of
+from fedwinnow.data.labels import class_numbers, name_some
 from fedwinnow.data.source_files import existing_file
 from fedwinnow.data.table_reading import TextTable, is_missing
-from fedwinnow.errors import DataError, FedwinnowWarning
+from fedwinnow.errors import DataError
 
 VERSION = 1
-MANY_ROWS = 50  # in fewer rows a column of measurements may have a different value in every row
+BLOCK = 10_000  # rows
+MOST_NUMBERS = 100_000  # that an encoder may give for a text
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class TableSchema:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        columns = [asdict(column) | {"categories": list(column.categories)} for column in self.columns]
+        columns = [column.as_table() for column in self.columns]
         return {"version": VERSION, "columns": columns, "class_names": list(self.class_names)}
 
     @staticmethod
@@ -61,18 +60,26 @@ def is_texts(value: Any) -> bool:
 def column_from(values: Any, where: str) -> Column:
     """One column of a schema from plain values."""
     fields = {"name", "kind", "missing", "mean", "std", "categories"}
+    problem = DataError(f"{where}: the column {values!r:.200} is not a valid column of a schema.")
     if (
         not isinstance(values, dict)
-        or set(values) != fields
-        or not isinstance(values["name"], str)
-        or values["kind"] not in ("numeric", "categorical")
+        or not fields <= set(values) <= fields | set(LATER)
+        or not all(isinstance(values.get(key, ""), str) for key in ("name", "part", "encoder", "hash"))
+        or values["kind"] not in get_args(get_type_hints(Column)["kind"])
+        or values.get("part", "") not in get_args(Part)
         or not isinstance(values["missing"], bool)
         or not is_texts(values["categories"])
         or not all(isinstance(values[key], int | float) and math.isfinite(values[key]) for key in ("mean", "std"))
         or values["std"] <= 0
+        or type(size := values.get("size", 1)) is not int
+        or not 1 <= size <= MOST_NUMBERS
     ):
-        raise DataError(f"{where}: the column {values!r:.200} is not a valid column of a schema.")
-    return Column(**(values | {"categories": tuple(values["categories"])}))
+        raise problem
+    column = Column(**(values | {"categories": tuple(values["categories"])}))
+    is_text = column.kind == "text"
+    if (column.part and column.kind != "numeric") or is_text != bool(column.encoder) or (size > 1 and not is_text):
+        raise problem
+    return column
 
 
 def read_schema(path: Path) -> TableSchema:
@@ -84,118 +91,7 @@ def read_schema(path: Path) -> TableSchema:
     return TableSchema.from_dict(values, str(path))
 
 
-# --- fitting -------------------------------------------------------------------------------------------------------
-
-
-INSIST = (
-    "Choose another column with label=..., or group its values; if they are classes after all, write classes=any into "
-    "the data source."
-)
-
-
-def fit(
-    table: TextTable, features: Sequence[str], label: str, max_categories: int, any_labels: bool = False
-) -> TableSchema:
-    """The schema of a table, from its rows; `any_labels` takes labels that do not look like classes."""
-    given = table.filled(label, "label")
-    class_names = class_names_of(given)
-    if len(class_names) < 2:
-        raise DataError(
-            f"{table.path}: the label column '{label}' has the value '{class_names[0]:.60}' in every row; "
-            "a classifier needs at least two classes."
-        )
-    if not any_labels:
-        refuse_no_classes(f"{table.path}: the label column '{label}'", Counter(given), INSIST)
-    return TableSchema(tuple(fit_column(table, name, max_categories) for name in features), class_names)
-
-
-def fit_column(table: TextTable, name: str, max_categories: int) -> Column:
-    """A numeric column if every value is a number, else a categorical one."""
-    values = parse(table, name)
-    if values is not None:
-        gone = np.isnan(values)
-        if gone.all():
-            raise DataError(f"{table.path}: column '{name}' has no value in any row. Leave it out with ignore={name}")
-        mean, std = centre_and_spread(finite(table, name, values)[~gone])
-        if (values == np.floor(values)).all():
-            warn_of_id(table, name, "whole number")
-        return Column(name, "numeric", bool(gone.any()), mean=mean, std=std)
-    cells = table.column(name)
-    distinct = set(cells)
-    categories = tuple(sorted(cell for cell in distinct if not is_missing(cell)))
-    if len(categories) > max_categories:
-        row = next(row for row, cell in enumerate(cells) if to_number(cell, table.decimal) is None)
-        raise DataError(
-            f"{table.path}: column '{name}' has {len(categories)} different texts, more than max_categories="
-            f"{max_categories}. If it is the id of a row, write id={name}; else leave it out with ignore={name}, or "
-            f"correct it if it should be numeric (its first value that is not a number is '{cells[row]:.60}', "
-            f"{table.place(row)})."
-        )
-    warn_of_id(table, name, "text")
-    return Column(name, "categorical", len(categories) < len(distinct), categories=categories)
-
-
-def warn_of_id(table: TextTable, name: str, kind: str) -> None:
-    """Warn of a column that looks like an id: a model could only use it to memorise single rows."""
-    if len(table) >= MANY_ROWS and len(set(table.column(name))) == len(table):
-        warnings.warn(
-            f"{table.path}: column '{name}' has a different {kind} in every row, and is used for training. If it is an "
-            f"id, write id={name}; ignore={name} leaves it out.",
-            FedwinnowWarning,
-            stacklevel=2,
-        )
-
-
-def to_number(cell: str, decimal: str) -> float | None:
-    """A cell as a number, NaN where it is missing, None where it is a text."""
-    if is_missing(cell):
-        return math.nan
-    try:
-        return None if "_" in cell else float(cell)
-    except ValueError:
-        pass
-    try:
-        return float(cell.replace(",", ".")) if decimal == "," and cell.count(",") == 1 and "_" not in cell else None
-    except ValueError:
-        return None
-
-
-def parse(table: TextTable, name: str) -> NDArray[np.float64] | None:
-    """A column as numbers, NaN where a value is missing; None where a cell is a text."""
-    cells = table.column(name)
-    try:
-        values = np.fromiter(map(float, cells), dtype=np.float64, count=len(cells))
-        if "_" not in "".join(cells):
-            return values
-    except ValueError:
-        pass  # a missing cell, a decimal comma or a text: look at each different cell
-    lookup = {cell: to_number(cell, table.decimal) for cell in set(cells)}
-    if None in lookup.values():
-        return None
-    return np.fromiter((lookup[cell] for cell in cells), dtype=np.float64, count=len(cells))
-
-
-def finite(table: TextTable, name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The values of a column; an infinite value is refused."""
-    if len(bad := np.flatnonzero(np.isinf(values))):
-        row = int(bad[0])
-        raise DataError(
-            f"{table.place(row)}: column '{name}' has '{table.column(name)[row]:.60}', which is infinite or too large. "
-            "Correct it, or leave the cell empty if the value is unknown."
-        )
-    return values
-
-
-def centre_and_spread(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Mean and standard deviation; the values are scaled first, so that squares cannot overflow."""
-    scale = float(np.abs(values).max()) or 1.0
-    scaled = values / scale
-    mean, std = float(scaled.mean()), float(scaled.std())
-    # A constant column becomes zeros; dividing by its standard deviation would only enlarge rounding errors.
-    return mean * scale, std * scale if std > 1e-12 and std * scale > 0 else 1.0
-
-
-# --- applying ------------------------------------------------------------------------------------------------------
+# --- encoding ------------------------------------------------------------------------------------------------------
 
 
 def encode_rows(table: TextTable, schema: TableSchema) -> NDArray[np.float32]:
@@ -203,23 +99,14 @@ def encode_rows(table: TextTable, schema: TableSchema) -> NDArray[np.float32]:
     rows = np.zeros((len(table), schema.width), dtype=np.float32)
     start = 0
     for column in schema.columns:
-        block = rows[:, start : start + column.width]
-        (encode_numeric if column.kind == "numeric" else encode_categorical)(table, column, block)
+        ENCODERS[column.kind](table, column, rows[:, start : start + column.width])
         start += column.width
     return rows
 
 
 def encode_numeric(table: TextTable, column: Column, block: NDArray[np.float32]) -> None:
     """Standardise; a missing value becomes the mean, which is zero, and is marked if the schema has a column for it."""
-    values = parse(table, column.name)
-    if values is None:
-        cells = table.column(column.name)
-        row = next(row for row, cell in enumerate(cells) if to_number(cell, table.decimal) is None)
-        raise DataError(
-            f"{table.place(row)}: column '{column.name}' has '{cells[row]:.60}', which is not a number, unlike the "
-            "column that the schema was fitted on. Correct it, or leave the cell empty if the value is unknown."
-        )
-    values = finite(table, column.name, values)
+    values = numbers_of(table, column)
     gone = np.isnan(values)
     with np.errstate(over="ignore"):
         scores = ((values / 2 - column.mean / 2) / column.std * 2).astype(np.float32)
@@ -236,13 +123,44 @@ def encode_numeric(table: TextTable, column: Column, block: NDArray[np.float32])
 
 def encode_categorical(table: TextTable, column: Column, block: NDArray[np.float32]) -> None:
     """One column per category, and one for missing values if the schema has it."""
-    cells = table.column(column.name)
-    places = {category: place for place, category in enumerate(column.categories)}
-    lost = len(column.categories) if column.missing else -1
-    lookup = {cell: lost if is_missing(cell) else places.get(cell, -1) for cell in set(cells)}
-    codes = np.fromiter((lookup[cell] for cell in cells), dtype=np.int64, count=len(cells))
+    codes = positions_of(column, table.column(column.name))
+    codes[codes == GONE] = len(column.categories) if column.missing else UNKNOWN
     known = np.flatnonzero(codes >= 0)
     block[known, codes[known]] = 1.0
+
+
+def encode_ordered(table: TextTable, column: Column, block: NDArray[np.float32]) -> None:
+    """The position, standardised; an unknown category is like a missing one."""
+    codes = positions_of(column, table.column(column.name))
+    block[:, 0] = np.where(codes < 0, 0.0, (codes - column.mean) / column.std)
+    if column.missing:
+        block[:, 1] = codes < 0
+
+
+def encode_text(table: TextTable, column: Column, block: NDArray[np.float32]) -> None:
+    """The numbers of the encoder on one scale; zeros where there is no text."""
+    if (found := opened(column.encoder).hash) != column.hash:
+        raise DataError(
+            f"{table.path}: column '{column.name}' was read with the encoder {column.encoder} of the hash "
+            f"{column.hash[:12]}; here it has the hash {found[:12]}. Install the same version of its package."
+        )
+    cells = table.column(column.name)
+    vectors = vectors_of(cells, column.encoder)
+    for start in range(0, len(cells), BLOCK):
+        values = vectors[start : start + BLOCK].astype(np.float64)
+        block[start : start + BLOCK, : column.size] = (values - column.mean) / column.std
+    gone = np.fromiter(map(is_missing, cells), np.bool_, len(cells))
+    block[gone] = 0.0
+    if column.missing:
+        block[:, column.size] = gone
+
+
+ENCODERS = {
+    "numeric": encode_numeric,
+    "categorical": encode_categorical,
+    "ordered": encode_ordered,
+    "text": encode_text,
+}
 
 
 def encode_labels(table: TextTable, name: str, purpose: str, schema: TableSchema) -> Labels:

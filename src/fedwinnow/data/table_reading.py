@@ -1,22 +1,29 @@
-"""Reading tables: columns of texts, and the line of every row for error messages."""
+"""Reading tables: columns of texts, and the line of every row for error messages; large files piece by piece."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwinnow.data.dates import Dates
+from fedwinnow.data.pace import Pace
+from fedwinnow.data.packed_cells import Packing, pack
 from fedwinnow.data.source_files import existing_file
+from fedwinnow.data.text_encoding import Asked, codec_of
 from fedwinnow.errors import DataError, unknown
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null"})
+PIECE = 20_000  # rows that are read at once
+MEGABYTE = 1_000_000
 LONGEST_NAME = 1000  # an id or a site; such a column is stored as wide as its longest text
 
 
@@ -25,10 +32,12 @@ class TextTable:
     """Columns of texts, all of one length."""
 
     path: Path
-    columns: dict[str, list[str]]
-    lines: Sequence[int] = ()  # the line of each row, where the file has lines
+    columns: Mapping[str, Sequence[str]]
+    lines: Sequence[int] | NDArray[np.int64] = ()  # the line of each row, where the file has lines
     decimal: str = "."
+    dates: Dates = "auto"  # how the file writes dates
     unreadable: dict[str, str] = field(default_factory=dict)  # columns that cannot become texts, with their type
+    orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # categories that the file itself orders
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -42,7 +51,7 @@ class TextTable:
         line = f" (line {self.lines[row]})" if len(self.lines) else ""
         return f"{self.path}, row {row + 1}{line}"
 
-    def column(self, name: str) -> list[str]:
+    def column(self, name: str) -> Sequence[str]:
         """A column by name, or an error that lists the names and guesses."""
         if name in self.unreadable:
             raise DataError(
@@ -56,7 +65,17 @@ class TextTable:
             )
         return self.columns[name]
 
-    def filled(self, name: str, purpose: str) -> list[str]:
+    def without(self, texts: Collection[str]) -> TextTable:
+        """The same table with empty cells in place of these texts, which mean that a value is missing."""
+        gone = frozenset(texts)
+        changed = {
+            name: pack("" if cell in gone else cell for cell in cells)
+            for name, cells in self.columns.items()
+            if gone and not gone.isdisjoint(cells)
+        }
+        return replace(self, columns={**self.columns, **changed}) if changed else self
+
+    def filled(self, name: str, purpose: str) -> Sequence[str]:
         """A column in which every cell must have a value."""
         cells = self.column(name)
         absent = {cell for cell in set(cells) if is_missing(cell)}
@@ -98,52 +117,52 @@ def is_missing(cell: str) -> bool:
     return cell.lower() in MISSING
 
 
-def read_csv(path: Path) -> TextTable:
-    """Read a file of comma, semicolon or tab separated values."""
-    text = decode(path, existing_file(path).read_bytes())
-    delimiter = sniff(text)
-    (header, *body), lines = checked_rows(path, text, delimiter)
-    columns = {
-        name: [cell.strip() for cell in cells] for name, cells in zip(header, zip(*body, strict=True), strict=True)
-    }
-    return TextTable(path, columns, lines[1:], decimal="," if delimiter == ";" else ".")
+def read_csv(path: Path, encoding: Asked = "auto") -> TextTable:
+    """Read a file of comma, semicolon or tab separated values, piece by piece; `.tsv` has tabs."""
+    codec = codec_of(existing_file(path), encoding)
+    packed: list[Packing] = []
+    names: list[str] = []
+    lines: list[NDArray[np.int64]] = []
+    with path.open("rb") as raw, io.TextIOWrapper(raw, encoding=codec, newline="") as stream:
+        delimiter = sniff(stream, path)
+        stream.seek(0)
+        pace = Pace(-(-path.stat().st_size // MEGABYTE), "MB", "read")
+        for piece in pieces_of(rows_of(path, stream, delimiter)):
+            if not names:
+                names, piece = piece[0][0], piece[1:]
+                packed = [Packing() for _ in names]
+            lines.append(np.fromiter((line for _, line in piece), np.int64, len(piece)))
+            for packing, cells in zip(packed, zip(*(row for row, _ in piece), strict=True), strict=False):
+                packing.add([cell.strip() for cell in cells])
+            pace.reach(raw.tell() // MEGABYTE)
+    columns = {name: packing.packed() for name, packing in zip(names, packed, strict=True)}
+    return TextTable(path, columns, np.concatenate(lines), decimal="," if delimiter in ";\t" else ".")
 
 
-def checked_rows(path: Path, text: str, delimiter: str) -> tuple[list[list[str]], list[int]]:
-    """The names of the columns and the rows below them, all of one length, and the line on which each ends."""
-    rows, lines = read_rows(path, text, delimiter)
-    if not rows:
-        raise DataError(f"{path} is empty; a line with the names of the columns and at least one row are needed.")
-    header, body = [name.strip() for name in rows[0]], rows[1:]
-    check_header(path, header)
-    if not body:
-        raise DataError(f"{path} has a line with column names but no row below it.")
-    for row, line in zip(body, lines[1:], strict=True):
-        if len(row) != len(header):
-            raise DataError(
-                f"{path}, row {lines.index(line)} (line {line}): {len(row)} cells, but the first line names "
-                f"{len(header)} columns. Put quotes around a cell that holds the separator '{shown(delimiter)}'."
-            )
-    return [header, *body], lines
+def pieces_of(rows: Iterable[tuple[list[str], int]]) -> Iterator[list[tuple[list[str], int]]]:
+    """The rows in pieces, so that the cells of a large file are never all Python texts at once."""
+    remaining = iter(rows)
+    while piece := list(islice(remaining, PIECE)):
+        yield piece
 
 
-def decode(path: Path, content: bytes) -> str:
-    """UTF-8 text, with or without the byte order mark that Windows programs write first."""
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        line = content[: problem.start].count(b"\n") + 1
-        raise DataError(f"{path}, line {line}: not UTF-8 text. Save the file again as UTF-8 CSV.") from None
-    if "\0" in text:
-        line = text[: text.index("\0")].count("\n") + 1
-        raise DataError(f"{path}, line {line}: a zero byte, so this is not a text file. Save it again as UTF-8 CSV.")
-    return text
+def checked_rows(path: Path, text: str, delimiter: str) -> list[list[str]]:
+    """The names of the columns and the rows below them, all of one length."""
+    return [row for row, _ in rows_of(path, io.StringIO(text, newline=""), delimiter)]
 
 
-def sniff(text: str) -> str:
-    """The separator that the first line uses most; the comma if it uses none."""
-    first = next((line for line in io.StringIO(text) if line.strip()), "")
+def decode(path: Path, encoding: Asked = "auto") -> tuple[str, str]:
+    """The text of a file without its byte order mark, and the name that Python has for its encoding."""
+    codec = codec_of(existing_file(path), encoding)
+    return path.read_bytes().decode(codec), codec
+
+
+def sniff(lines: Iterable[str], path: Path) -> str:
+    """The separator that the first line uses most; the comma if it uses none. In a .tsv file a tab is enough."""
+    first = next((line for line in lines if line.strip()), "")
     outside = "".join(first.split('"')[::2])
+    if path.suffix.lower() == ".tsv" and "\t" in outside:
+        return "\t"
     return max(",;\t", key=outside.count)
 
 
@@ -152,18 +171,33 @@ def shown(delimiter: str) -> str:
     return "tab" if delimiter == "\t" else delimiter
 
 
-def read_rows(path: Path, text: str, delimiter: str) -> tuple[list[list[str]], list[int]]:
-    """The rows that are not blank, and the line on which each ends."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    rows, lines = [], []
+def rows_of(path: Path, stream: Iterable[str], delimiter: str) -> Iterator[tuple[list[str], int]]:
+    """The names of the columns, then the rows that are not blank, each with the line on which it ends."""
+    reader = csv.reader(stream, delimiter=delimiter, strict=True)
+    number = width = 0  # rows below the names so far; columns
     try:
         for row in reader:
-            if row and (len(row) > 1 or row[0].strip()):
-                rows.append(row)
-                lines.append(reader.line_num)
+            if not row or (len(row) == 1 and not row[0].strip()):
+                continue
+            if not width:
+                header = [name.strip() for name in row]
+                check_header(path, header)
+                width = len(header)
+                yield header, reader.line_num
+                continue
+            number += 1
+            if len(row) != width:
+                raise DataError(
+                    f"{path}, row {number} (line {reader.line_num}): {len(row)} cells, but the first line names "
+                    f"{width} columns. Put quotes around a cell that holds the separator '{shown(delimiter)}'."
+                )
+            yield row, reader.line_num
     except csv.Error as problem:
         raise DataError(f"{path}, line {reader.line_num}: {problem}. Check the quotes near this line.") from None
-    return rows, lines
+    if not width:
+        raise DataError(f"{path} is empty; a line with the names of the columns and at least one row are needed.")
+    if not number:
+        raise DataError(f"{path} has a line with column names but no row below it.")
 
 
 def check_header(path: Path, header: list[str]) -> None:

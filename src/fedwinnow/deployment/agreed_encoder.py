@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwinnow.data.dataset import Dataset
-from fedwinnow.deployment.foreign_text import for_others, one_line
+from fedwinnow.deployment.error_codes import for_others
+from fedwinnow.deployment.foreign_text import one_line
 from fedwinnow.encoders.encoder import Scale
 from fedwinnow.encoders.head_input import Scaling, Sums, needs_sums
 from fedwinnow.encoders.make_encoder import DataEncoder, find_encoder
@@ -20,6 +21,7 @@ from fedwinnow.experiment.encoding import Encoding, sums_of
 from fedwinnow.models.model import Shape
 
 SLACK = 1e-6  # by which sums may miss what sums of squares must be, relative
+LARGEST_MEAN = 1e6  # of the values of an encoder; larger ones would leave nothing of those of the other sites
 
 
 def encoder_in(encoding: Encoding | None, *, scaled: bool) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def unpacked(text: Any, width: int) -> NDArray[np.float32]:
     except ValueError:
         found = np.zeros(0, np.float32)
     if found.shape != (width,) or not np.isfinite(found).all():
-        raise for_others(DataError("the coordinator sent a scaling that does not fit the encoder."))
+        raise for_others(DataError("the coordinator sent a scaling that does not fit the encoder."), "encoder")
     return found
 
 
@@ -68,7 +70,8 @@ def agreed_encoder(spec: Any, run: dict[str, Any], dataset: Dataset) -> DataEnco
                 f"the encoder {one_line(spec, 80)} has the hash {found.opened.hash[:12]} here and "
                 f"{one_line(str(theirs)[:12], 12)} at the coordinator: other weights or settings. Install "
                 f"the same weights on both."
-            )
+            ),
+            "encoder",
         )
     return found
 
@@ -103,6 +106,8 @@ def sums_from(value: Tensor | None, scale: Scale, width: int, samples: int) -> S
     first, second = numbers[1 : 1 + width], numbers[1 + width :]
     if numbers[0] != samples:
         return f"they are of {numbers[0]:g} samples, but the site stated {samples}"
+    if (np.abs(first) > LARGEST_MEAN * samples).any() or (np.abs(second) > LARGEST_MEAN**2 * samples).any():
+        return f"they are sums of values above {LARGEST_MEAN:g}"
     if scale == "idf_l2":
         possible = bool(((first >= 0) & (first <= samples)).all())
         return Sums(samples, first, np.zeros(width)) if possible else "a count is below 0 or above the samples"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,8 +13,10 @@ from flwr.app import Array, Message, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from fedwinnow.deployment.flower_records import from_records, to_records
+from fedwinnow.deployment.error_codes import REFUSED, UNDECIDED, in_words
+from fedwinnow.deployment.flower_records import facts_in, from_records, to_records
 from fedwinnow.deployment.foreign_text import one_line
+from fedwinnow.deployment.ledger_heads import Heads
 from fedwinnow.deployment.site import NOTES, REPLY, names_memory
 from fedwinnow.errors import DataError
 from fedwinnow.federation.host import Answer, Host, Task
@@ -27,6 +30,9 @@ ASKED_AGAIN = 3.0  # seconds until a site that cannot take part is asked again
 
 MOST_COUNTED = 10**15  # samples that a site computed with: a larger number is a mistake
 LONGEST_NAME = 60  # letters of a site's name
+CHECKS = "checks"  # in the answer of a site that only checks its setup (join --check)
+# Notes with one value for each sample of a site that is trained on, and that is judged.
+OF_TRAINING, OF_JUDGING = ("selected", "pseudo_labels", "relabelled"), ("local_predicted", "global_predicted")
 
 Packed = dict[int, tuple[Tensor, Array]]
 Unfit = Callable[[dict[str, Any]], str | None]  # why a site that says this of itself cannot take part
@@ -126,6 +132,7 @@ class Roster:
         self.known: dict[int, dict[str, Any]] = {}  # node -> what it stated about itself
         self.refused: dict[int, tuple[str, float]] = {}  # node -> why, and when to ask again
         self.declined: dict[int, str] = {}  # node -> the name of a site that declines to take part
+        self.checking: dict[int, float] = {}  # node of a site that only checks -> when to ask again
 
     def begin(self, site_names: tuple[str, ...]) -> None:
         """The run begins: from now on its sites, and the site of each client, are fixed."""
@@ -139,6 +146,7 @@ class Roster:
         there, now = list(self.grid.get_node_ids()), time.monotonic()
         self.known = {node: facts for node, facts in self.known.items() if node in there}
         patient = [node for node, (_, until) in self.refused.items() if until > now]
+        patient += [node for node, until in self.checking.items() if until > now]
         new = [node for node in there if node not in self.known and node not in patient]
         letters = [Letter(place, node, to_records(self.hello, {}, {})) for place, node in enumerate(new)]
         news: list[Letter] = []
@@ -157,14 +165,17 @@ class Roster:
 
         A site that declined is sent the reason as well: it waits for that before it leaves.
         """
+        unread = ""
         try:
             facts, _ = from_records(content)
         except DataError as problem:
-            facts = {"error": str(problem)}
+            facts, unread = {"error": ""}, one_line(problem)
         name = self.name_of(node, facts)
         before, _ = self.refused.pop(node, ("", 0.0))
         self.declined.pop(node, None)
-        reason = self.problem_with(name, facts)
+        if not unread and name is not None and facts.get(CHECKS) is True:
+            return self.only_checked(node, name)
+        reason = unread or self.problem_with(name, facts)
         if reason is None:
             self.known[node] = {
                 "site": name,
@@ -174,14 +185,23 @@ class Roster:
                 self.say(f"site {name} is there")
                 return None
             reason = "the run began without it and has no room for more sites"
-        elif "error" in facts and facts.get("declined") is True:
+        elif facts.get("error") == REFUSED:
             self.declined[node] = name or str(node)
-        text = f"site {name or node} cannot take part: {reason}"
+        undecided = facts.get("error") == UNDECIDED
+        text = f"site {name or node} {'is asked again' if undecided else 'cannot take part'}: {reason}"
         if node not in self.known:
             self.refused[node] = text, time.monotonic() + ASKED_AGAIN
         if text != before:
             self.say(text)
+        if undecided:
+            return None  # its people are reading; there is nothing to tell them
         return reason if text != before or "error" in facts else None
+
+    def only_checked(self, node: int, name: str) -> str:
+        """A site that looks whether it could take part: it gets no place, and hears that its answer came."""
+        self.checking[node] = time.monotonic() + ASKED_AGAIN
+        self.say(f"site {name} checks its setup (join --check); it takes no place")
+        return "this was a check"
 
     def name_of(self, node: int, facts: dict[str, Any]) -> str | None:
         """The name of the node's key, None for an unknown key; without keys the name that the site states."""
@@ -193,7 +213,7 @@ class Roster:
         """Why a node cannot take part, as printable text; None if it can."""
         if name is None:
             return "its key belongs to no site"
-        reason = facts["error"] if "error" in facts else self.conflict(name, facts) or self.unfit(facts)
+        reason = in_words(facts["error"]) if "error" in facts else self.conflict(name, facts) or self.unfit(facts)
         return None if reason is None else one_line(reason)
 
     def conflict(self, name: str, claim: dict[str, Any]) -> str | None:
@@ -236,8 +256,17 @@ class Roster:
 class Flower:
     """Reaches clients through a grid; scores the test part in this process."""
 
-    def __init__(self, host: Host, roster: Roster, run: dict[str, Any], names: tuple[str, ...], timeout: float) -> None:
+    def __init__(
+        self,
+        host: Host | None,
+        roster: Roster,
+        run: dict[str, Any],
+        names: tuple[str, ...],
+        timeout: float,
+        heads: Heads,
+    ) -> None:
         self.host, self.roster, self.run, self.names, self.timeout = host, roster, run, names, timeout
+        self.heads = heads  # of the sites' ledgers
 
     def exchange(self, tasks: Iterable[Task]) -> Iterator[Answer]:
         """Answers in the order of the tasks."""
@@ -246,6 +275,7 @@ class Flower:
         packed: Packed = {}
         clients: list[int] = []
         letters: list[Letter] = []
+        number = 0
         for task in tasks:
             facts = self.facts("ask", task.client) | {
                 "ask": task.ask,
@@ -256,13 +286,51 @@ class Flower:
             content = to_records(facts, task.payload, packed)
             letters.append(Letter(len(letters), places.get(task.client), content))
             clients.append(task.client)
+            number = task.round
         ready: dict[int, Answer] = {}
         turn = 0
-        for letter, outcome in exchange(self.roster.grid, letters, self.timeout):
-            ready[letter.number] = answer_of(clients[letter.number], outcome)
+        for letter, outcome in self.answers(letters, number):
+            ready[letter.number] = self.with_notes(answer_of(clients[letter.number], outcome))
             while turn in ready:
                 yield ready.pop(turn)
                 turn += 1
+
+    def with_notes(self, answer: Answer) -> Answer:
+        """The answer with its notes for the evaluation: only sites of a simulation make any, one value per sample."""
+        host = self.host
+        if not self.roster.simulated or host is None:
+            answer.notes = {}
+            return answer
+        trained, judged = (int(part.holdings.sizes[answer.client]) for part in (host.sites, host.judged))
+        wanted = {**dict.fromkeys(OF_TRAINING, trained), **dict.fromkeys(OF_JUDGING, judged)}
+        wanted["local_tested"] = len(host.parts.get("test", ()))
+        for name, count in wanted.items():
+            if name in answer.notes and tuple(answer.notes[name].shape) != (count,):
+                said = f"its note '{name}' has the shape {tuple(answer.notes[name].shape)}, not ({count},)"
+                return Answer(answer.client, error=said, broken=True)
+        return answer
+
+    def asked(self, contents: dict[int, tuple[dict[str, Any], Payload]], number: int) -> dict[int, Answer]:
+        """Send each of these clients a message of its own, and return what they answer."""
+        self.roster.refresh()
+        places = self.roster.places(self.names)
+        letters = [
+            Letter(client, places.get(client), to_records(facts, payload, {}))
+            for client, (facts, payload) in contents.items()
+        ]
+        return {letter.number: answer_of(letter.number, outcome) for letter, outcome in self.answers(letters, number)}
+
+    def answers(self, letters: Sequence[Letter], number: int) -> Iterator[tuple[Letter, RecordDict | Lost]]:
+        """Send letters of a round, and yield the replies; the heads of the sites' ledgers are stored at the end."""
+        try:
+            for letter, outcome in exchange(self.roster.grid, letters, self.timeout):
+                site = self.roster.known.get(letter.node or 0)
+                if site is not None and not isinstance(outcome, Lost):
+                    with contextlib.suppress(DataError):  # whoever reads the whole reply reports it
+                        self.heads.note(site["site"], number, facts_in(outcome))
+                yield letter, outcome
+        finally:
+            self.heads.write()
 
     def facts(self, kind: str, client: int) -> dict[str, Any]:
         """What every message to a client contains, so that a restarted site needs nothing else."""
@@ -270,20 +338,30 @@ class Flower:
 
     def finish(self, number: int, payloads: dict[int, tuple[Payload, str | None]]) -> dict[str, list[int]]:
         """Tell every site that the run is over and send the last model; returns the clients not reached, by reason."""
+        return self.end(number, {client: {"memory": memory} for client, (_, memory) in payloads.items()}, payloads)
+
+    def end(
+        self,
+        number: int,
+        told: dict[int, dict[str, Any]],
+        payloads: dict[int, tuple[Payload, str | None]] | None = None,
+    ) -> dict[str, list[int]]:
+        """Tell every site that the run is over, each once; returns the clients not reached, by reason."""
         self.roster.refresh()
         places = self.roster.places(self.names)
         letters, packed = [], Packed()
-        told: set[int] = set()
-        for client, (payload, memory) in payloads.items():
+        known: set[int] = set()
+        for client, more in told.items():
             node = places.get(client)
-            if node in told:
+            if node in known:
                 continue
             if node is not None:
-                told.add(node)
-            facts = self.facts("finish", client) | {"round": number, "exchange": 0, "memory": memory}
+                known.add(node)
+            facts = self.facts("finish", client) | {"round": number, "exchange": 0, "memory": None, **more}
+            payload = {} if payloads is None else payloads[client][0]
             letters.append(Letter(client, node, to_records(facts, payload, packed)))
         silent: dict[str, list[int]] = {}
-        for letter, outcome in exchange(self.roster.grid, letters, self.timeout):
+        for letter, outcome in self.answers(letters, number):
             answer = answer_of(letter.number, outcome)
             if answer.error is not None:
                 silent.setdefault(answer.error, []).append(letter.number)
@@ -291,6 +369,7 @@ class Flower:
 
     def score(self, part: str, weights: Payload, count: int) -> Tensor:
         """Logits of the coordinator's own samples."""
+        assert self.host is not None  # there is one in every run; a sum of looks needs none
         return self.host.score(part, weights, 0, count)
 
     def close(self) -> None:
@@ -304,16 +383,15 @@ def answer_of(client: int, outcome: RecordDict | Lost) -> Answer:
     try:
         facts, payload = from_records(outcome)
     except DataError as problem:
-        return Answer(client, error=one_line(problem))
+        return Answer(client, error=one_line(problem), broken=True)
     if "error" in facts:
-        return Answer(client, error=one_line(facts["error"]) or "it failed and does not say why")
+        return Answer(client, error=in_words(facts["error"]))
     if facts.get("absent") is True:
         return Answer(client, absent=True)
     memory = facts.get("memory")
     if memory is not None and not names_memory(memory, client):
-        return Answer(
-            client, error=f"it names the memory {one_line(memory, 80)!r}, which is not that of client {client}"
-        )
+        said = f"it names the memory {one_line(memory, 80)!r}, which is not that of client {client}"
+        return Answer(client, error=said, broken=True)
     return Answer(
         client=client,
         reply={key.removeprefix(REPLY): value for key, value in payload.items() if key.startswith(REPLY)},

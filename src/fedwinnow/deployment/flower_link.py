@@ -1,17 +1,18 @@
 """The coordinator's side of Flower's own link: it runs in a thread of this process.
 
 Flower serves its control interface, which has no login, on the same port; so only requests to the sites' interface
-are let through. Nothing here ends the process or signals it.
+are let through, within the limits of `front.py`. Nothing here ends the process or signals it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import logging
 import re
 import secrets
 import threading
 import time
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from typing import Any
 
@@ -35,39 +36,22 @@ from fedwinnow.deployment.flower_private import (
     create_app,
     fleet_handlers,
     http_grid,
+    iterate_object_tree,
     link_handlers,
     load_control_authn_plugin,
     public_key_to_bytes,
     pull_objects,
 )
+from fedwinnow.deployment.front import TOO_LONG, FleetOnly, Gate, PortLimits
 from fedwinnow.deployment.keys import ServerFiles
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.errors import DataError, RunError
 
 MOST_SAID = 100  # different lines about refused requests, so that strangers cannot fill a log
+TLS_BUFFER = 2**15  # bytes per connection; asyncio takes eight times as many, also for one that never says a word
 CLOSING = 5.0  # seconds for the link to close
+LARGEST_PART = 5 * 2**20  # bytes; Flower cuts tensors into parts of this size
+FEWEST_PARTS, MODELS_IN_REPLY = 256, 8
 take_replies = fleet_handlers.push_messages
-
-
-class FleetOnly:
-    """Lets requests to the sites' interface through, and no others."""
-
-    def __init__(self, app: Any, refused: Callable[[str], None]) -> None:
-        self.app, self.refused = app, refused
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and not scope["path"].startswith(("/v1/fleet/", "/health")):
-            self.refused(f"a request for {scope['path'][:80]!r} was refused: only sites may talk to this port")
-            await send({"type": "http.response.start", "status": 404, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
-            return
-
-        async def watched(message: Any) -> None:
-            if message["type"] == "http.response.start" and message["status"] in (401, 403, 412):
-                who = (scope.get("client") or ("somebody",))[0]
-                self.refused(f"{who} was refused (no key that is known here, or its last visit has not ended yet)")
-            await send(message)
-
-        await self.app(scope, receive, watched)
 
 
 class Direct:
@@ -89,15 +73,23 @@ class Link:
     """Flower's link in a thread of this process, and a grid on it."""
 
     def __init__(
-        self, host: str, port: int, files: ServerFiles | None, timeout: float, say: Callable[[str], None]
+        self,
+        host: str,
+        port: int,
+        files: ServerFiles | None,
+        timeout: float,
+        say: Callable[[str], None],
+        limits: PortLimits | None = None,
     ) -> None:
         # Flower's default is to look again after a second and to wait two hours for a site that dies while it sends.
         patient = functools.partial(pull_objects, initial_backoff=SOON, backoff_cap=1, max_time=timeout)
         http_grid.pull_objects = patient  # type: ignore[attr-defined]
-        fleet_handlers.push_messages = take_own_replies
         self.say, self.stop = say, threading.Event()
         self.names: dict[int, str] = {}
         self.said: set[str] = set()
+        self.gate = Gate((limits or PortLimits()).suitable())
+        self.most_parts = parts_of(0)  # of one reply; more when the model is known
+        fleet_handlers.push_messages = functools.partial(take_own_replies, most=lambda: self.most_parts)
         self.app = create_app(config_of(host, port, files), SuperLinkLifespan)
         self.state = self.app.state.linkstate_factory.state()
         for name, key in (files.site_keys() if files else {}).items():
@@ -113,10 +105,20 @@ class Link:
     def started(self, host: str, port: int, files: ServerFiles | None) -> uvicorn.Server:
         """Start to listen, in a thread."""
         certificate, key = (str(files.certificate), str(files.key)) if files else (None, None)
-        guarded = FleetOnly(self.app, self.once)
         settings = uvicorn.Config(
-            guarded, host, port, log_level="critical", access_log=False, ssl_certfile=certificate, ssl_keyfile=key
+            FleetOnly(self.app, self.once, self.gate),
+            host,
+            port,
+            loop="asyncio",  # another one would not ask our sockets
+            http=self.gate.protocol(),
+            ws="none",
+            log_level="critical",
+            access_log=False,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
         )
+        SSLProtocol.max_size = TLS_BUFFER
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # strangers must not fill a log
         try:
             settings.load()
         except (OSError, ValueError) as problem:  # also what ssl raises
@@ -125,16 +127,18 @@ class Link:
                 f"together ({problem}). `fedwinnow certificates` makes such a pair."
             ) from None
         server = uvicorn.Server(settings)
-        self.thread = threading.Thread(target=run_quietly, args=(server,), daemon=True)
+        sockets = self.gate.listen(host, port)
+        self.thread = threading.Thread(target=server.run, args=(sockets,), daemon=True)
         self.thread.start()
         while not server.started:
             if not self.thread.is_alive():
-                raise UsageError(
-                    f"--host {host} --port {port}: cannot listen; allowed: an address of this machine, and a port "
-                    f"that no other program uses."
-                )
+                raise RunError("the coordinator's link to the sites did not start.")
             time.sleep(0.02)
         return server
+
+    def agree(self, size: int) -> None:
+        """The model of the run has so many bytes: limit what a site may send at once."""
+        self.most_parts = parts_of(size)
 
     def once(self, text: str) -> None:
         """Print a line for the operator, but the same one only once."""
@@ -181,17 +185,29 @@ class Link:
         self.thread.join(CLOSING)
 
 
-def take_own_replies(request: Any, state: Any) -> Any:
-    """Refuse replies in the name of another site: Flower checks who signed a request, but not whose replies it has."""
+def parts_of(size: int) -> int:
+    """In how many parts a reply may come if the model has so many bytes.
+
+    A part has 5 MiB at most. Some methods send several models, and numbers for every sample or class besides.
+    """
+    return FEWEST_PARTS + MODELS_IN_REPLY * -(-size // LARGEST_PART)
+
+
+def parts_in(tree: Any) -> int:
+    """How many parts the list of a message's parts names."""
+    return sum(1 for _ in iterate_object_tree(tree))
+
+
+def take_own_replies(request: Any, state: Any, most: Callable[[], int]) -> Any:
+    """Refuse replies in the name of another site: Flower checks who signed a request, but not whose replies it has.
+
+    A reply in too many parts is refused too, before any of them is stored.
+    """
+    if any(parts_in(tree) > most() for tree in request.message_object_trees):
+        raise HTTPException(TOO_LONG, "a reply that is too large for the model of this run")
     if any(message.metadata.src_node_id != request.node.node_id for message in request.messages_list):
         raise HTTPException(403, "a reply in the name of another site")
     return take_replies(request, state)
-
-
-def run_quietly(server: uvicorn.Server) -> None:
-    """Run the server; uvicorn raises SystemExit when the port is taken."""
-    with contextlib.suppress(SystemExit):
-        server.run()
 
 
 def config_of(host: str, port: int, files: ServerFiles | None) -> SuperLinkLifespanConfig:

@@ -10,6 +10,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from torch import Tensor
 
+from fedwinnow.deployment.error_codes import for_others
 from fedwinnow.deployment.foreign_text import one_line
 from fedwinnow.errors import DataError
 from fedwinnow.mathematics.payload import Payload
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 RAW = "fedwinnow.raw"  # Flower's name for the format of an array: its bytes as in memory
 ARRAYS, FACTS = "payload", "facts"
+LONGEST_FACTS = 4 * 2**20  # letters; a simulation may have many clients at one site
 LONGEST_NAME = 100  # letters in the name of a tensor
 
 KINDS = {
@@ -45,15 +47,9 @@ def to_records(facts: dict[str, Any], payload: Payload, packed: dict[int, tuple[
 
 def from_records(content: RecordDict) -> tuple[dict[str, Any], Payload]:
     """The facts and the tensors of a message; an error if it is not a message of fedwinnow."""
-    arrays, facts = content.get(ARRAYS), content.get(FACTS)
-    if not isinstance(arrays, ArrayRecord) or not isinstance(facts, ConfigRecord):
+    arrays, found = content.get(ARRAYS), facts_in(content)
+    if not isinstance(arrays, ArrayRecord):
         raise DataError("a message does not have the records of fedwinnow: another program may be talking to this run.")
-    try:
-        found = json.loads(str(facts["json"]))
-    except (KeyError, ValueError, RecursionError) as problem:
-        raise DataError(f"the facts of a message cannot be read ({problem!r}).") from None
-    if not isinstance(found, dict):
-        raise DataError("the facts of a message are not a table.")
     if strange := [key for key in arrays if key != one_line(key, LONGEST_NAME)]:
         raise DataError(
             f"a tensor has the name {one_line(strange[0], LONGEST_NAME)!r}; allowed: at most {LONGEST_NAME} letters, "
@@ -62,15 +58,32 @@ def from_records(content: RecordDict) -> tuple[dict[str, Any], Payload]:
     return found, {key: from_array(key, array) for key, array in arrays.items()}
 
 
+def facts_in(content: RecordDict) -> dict[str, Any]:
+    """The facts of a message alone."""
+    facts = content.get(FACTS)
+    if not isinstance(facts, ConfigRecord):
+        raise DataError("a message does not have the records of fedwinnow: another program may be talking to this run.")
+    try:
+        text = str(facts["json"])
+        if len(text) > LONGEST_FACTS:
+            raise DataError(f"the facts of a message have {len(text)} letters; allowed: {LONGEST_FACTS}.")
+        found = json.loads(text)
+    except (KeyError, ValueError, RecursionError) as problem:
+        raise DataError(f"the facts of a message cannot be read ({problem!r}).") from None
+    if not isinstance(found, dict):
+        raise DataError("the facts of a message are not a table.")
+    return found
+
+
 def reply_of(site: Site, message: Message) -> Message:
     """The site's reply to a message."""
     try:
         facts, payload = from_records(message.content)
     except DataError as problem:
-        said, sent = site.failed({}, problem)
+        said, sent = site.failed({}, for_others(problem, "message"))
     else:
         said, sent = site.answer(facts, payload)
-    return Message(to_records(said, sent, {}), reply_to=message)
+    return Message(to_records(said | site.ledger.told(), sent, {}), reply_to=message)
 
 
 def to_array(value: Tensor) -> Array:

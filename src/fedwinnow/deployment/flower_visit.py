@@ -43,7 +43,7 @@ from fedwinnow.deployment.flower_private import (
 )
 from fedwinnow.deployment.flower_records import reply_of
 from fedwinnow.deployment.foreign_text import one_line
-from fedwinnow.deployment.keys import SiteFiles
+from fedwinnow.deployment.keys import SiteFiles, pinned
 from fedwinnow.deployment.site import Site
 from fedwinnow.errors import DataError, RunError, UsageError
 
@@ -63,15 +63,17 @@ class JoinRefused(Unreachable):
 class Visit:
     """A site's connection to the coordinator."""
 
-    def __init__(self, server: str, files: SiteFiles | None, heartbeat: float) -> None:
+    def __init__(self, server: str, files: SiteFiles | None, heartbeat: float, coordinator: str | None = None) -> None:
+        """`coordinator` is the fingerprint that its key must have."""
         self.server, self.heartbeat = server, heartbeat
         private, public = load_pair(files)
         self.public = public_key_to_bytes(public)
         self.unknown = files is None  # a site without a key registers a new one
         version: Any = RuntimeVersionHttpInterceptor(component_name="SuperNode")
         interceptors = [version, NodeAuthHttpInterceptor(private, public)]
-        root = files.authority.read_bytes() if files else None
-        self.client = FleetHttpClient.from_server_address(server, files is None, root, interceptors=interceptors)
+        self.tls = None if files is None else pinned(files.authority, coordinator)
+        address = f"http{'' if self.tls is None else 's'}://{server}"
+        self.client = FleetHttpClient(address, interceptors=interceptors, verify=self.tls or False)
         self.node = Node()
 
     def call(self, method: str, request: Any) -> Any:
@@ -79,6 +81,11 @@ class Visit:
         try:
             return getattr(self.client, method)(request)
         except httpx.TransportError as problem:
+            if self.tls is not None and self.tls.found and self.tls.allowed not in (None, self.tls.found):
+                raise UsageError(
+                    f"the coordinator at {self.server} has the key {self.tls.found}, and the policy names "
+                    f"{self.tls.allowed} (coordinator): nothing was sent. Ask its people which key is theirs."
+                ) from None
             if "certificate" in str(problem).lower():
                 raise UsageError(certificate_problem(self.server, one_line(problem))) from None
             reached = self.unknown and not isinstance(problem, httpx.ConnectError)
@@ -163,7 +170,7 @@ def certificate_problem(server: str, problem: str) -> str:
         when = "has expired" if "expired" in problem else "is not valid yet"
         return (
             f"--tls: the certificate of {server} {when} ({problem}). Look at the clock of this machine; if that is "
-            f"right, the coordinator needs a new certificate."
+            f"right, the coordinator needs a new one: fedwinnow certificates --renew."
         )
     return (
         f"--tls: the certificate of {server} is not signed by this site's ca.crt, or not for this name ({problem}). "
@@ -183,12 +190,12 @@ def refusal(response: httpx.Response) -> str:
 
 def join(site: Site, server: str, files: SiteFiles | None, patience: float, heartbeat: float) -> None:
     """Answer until the run is over; waits while the coordinator cannot be reached."""
-    visit = Visit(server, files, heartbeat)
+    visit = Visit(server, files, heartbeat, site.consent.policy.key)
     away, last = time.monotonic(), ""
     while not site.finished:
         try:
             visit.enter()
-            last = ""
+            site.coordinator, last = visit.tls.found if visit.tls else None, ""
             site.say(f"connected to {server} as {site.name}")
             answer_messages(visit, site)
         except Unreachable as problem:

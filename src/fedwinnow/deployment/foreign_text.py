@@ -1,15 +1,11 @@
-"""Text between machines: text from others is made harmless before it is shown; errors sent to others are chosen."""
+"""Text from other machines, made harmless before it is shown."""
 
 from __future__ import annotations
 
 import unicodedata
-from typing import TypeVar
-
-from fedwinnow.errors import FedwinnowError
 
 MOST = 300  # letters of a line from another machine
 MOST_LINES, MOST_OF_LINE = 200, 2000  # of this machine's own text, which may quote another machine
-Problem = TypeVar("Problem", bound=FedwinnowError)
 
 
 def printable(text: str) -> str:
@@ -33,9 +29,3 @@ def harmless(text: str) -> str:
     """Several lines of this machine's own text without control characters; order and indentation stay."""
     lines = text.split("\n")[:MOST_LINES]
     return "\n".join(printable(line[:MOST_OF_LINE]).rstrip() for line in lines)
-
-
-def for_others(problem: Problem, words: str = "") -> Problem:
-    """Mark an error as one that may be sent to other machines, with these words or its own text."""
-    problem.told = words or str(problem)
-    return problem

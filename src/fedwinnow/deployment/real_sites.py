@@ -16,10 +16,13 @@ from fedwinnow.data.dataset import Dataset, Rows
 from fedwinnow.errors import RunError, UsageError
 from fedwinnow.experiment.encoding import Encoding, views_asked
 from fedwinnow.experiment.prepare import Stage, models_of, scored_parts
+from fedwinnow.experiment.private_plan import planned
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.trusted_and_public import set_aside
 from fedwinnow.federation.host import Sites
 from fedwinnow.federation.method import Method, find_method
+from fedwinnow.federation.privacy_rules import refuse_sums, refuse_unaccounted
+from fedwinnow.mathematics.privacy import find_privacy
 from fedwinnow.models.model import Shape
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.scene import DataReference, Scene
@@ -59,6 +62,7 @@ def real_stage(
     """The stage; `samples` has the number of samples of each site, by its name."""
     method = find_method(experiment.method)
     refuse_unsuitable(method, experiment)
+    refuse_unaccounted(method, find_privacy(experiment.privacy), experiment)
     names = tuple(sorted(samples))
     scene = scene_of(own, names, np.array([samples[name] for name in names]))
     images, own = own, own if encoding is None else encoding.encoded(own)
@@ -72,7 +76,9 @@ def real_stage(
     parts, labels = scored_parts(aside, scene, own, np.zeros(total, bool))
     resolved = dataclasses.replace(experiment, method=method, model=models_of(experiment, method, shape))
     if encoding is not None:
+        refuse_sums(find_privacy(experiment.privacy), encoding.data_encoder.encoder)
         resolved = dataclasses.replace(resolved, encoder=str(encoding.data_encoder.encoder))
+    resolved = planned(resolved, method, [samples[name] for name in names], simulated=False)
     places = np.arange(total)
     return Stage(
         resolved,

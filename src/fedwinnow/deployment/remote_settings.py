@@ -7,7 +7,8 @@ from typing import Any
 
 from fedwinnow import catalogue
 from fedwinnow.all_settings import is_number
-from fedwinnow.deployment.foreign_text import for_others, one_line
+from fedwinnow.deployment.error_codes import for_others
+from fedwinnow.deployment.foreign_text import one_line
 from fedwinnow.errors import UsageError
 from fedwinnow.models.make_model import in_turn
 from fedwinnow.options import file_options, format_spec, parse_spec
@@ -38,14 +39,17 @@ def check_part(family: str, spec: Any, flag: str) -> None:
             UsageError(
                 f"{flag}: no {kind} of the name '{one_line(name, 80)}' is known here. Over a network, your own {kind} "
                 f"must be installed as a package on every machine (docs/own-method.md) and be given by its name."
-            )
+            ),
+            "settings",
         )
     files = file_options(entry.load())
     for key, value in values.items():
         if key in files and not is_none(value):
             raise file_named(flag, f"{name}:{key}={one_line(value, 80)}")
         if isinstance(value, dict | list):
-            raise for_others(UsageError(f"{flag}: {name}:{one_line(key, 80)} is a table or list; allowed: one value."))
+            raise for_others(
+                UsageError(f"{flag}: {name}:{one_line(key, 80)} is a table or list; allowed: one value."), "settings"
+            )
         if isinstance(value, str):
             check_within(value, flag)
 
@@ -71,7 +75,8 @@ def file_named(flag: str, what: str) -> UsageError:
         UsageError(
             f"{flag} names a file or path: {what}. Over a network a site opens no file and runs no code that others "
             f"name; install methods and models as a package on every machine (docs/own-method.md)."
-        )
+        ),
+        "settings",
     )
 
 
@@ -84,6 +89,11 @@ def without_files(spec: Any) -> Any:
         if files:
             return format_spec(name, {key: value for key, value in values.items() if key not in files})
     return spec
+
+
+def names_weights(spec: Any) -> bool:
+    """Whether a model's spec names a file of initial weights."""
+    return bool(without_files(spec) != spec)
 
 
 def texts_in(value: Any) -> list[str]:

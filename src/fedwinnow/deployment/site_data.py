@@ -14,16 +14,18 @@ from fedwinnow.all_settings import SiteSettings
 from fedwinnow.data.content_hash import Contents
 from fedwinnow.data.dataset import Dataset, Features
 from fedwinnow.data.load import load
+from fedwinnow.deployment.agreed_audit import AgreedAudit, audit_in, judged_here, part_in, refuse_other_groups
 from fedwinnow.deployment.agreed_encoder import agreed_encoder, agreed_scaling, own_sums
 from fedwinnow.deployment.agreement import experiment_of
-from fedwinnow.deployment.foreign_text import for_others, one_line
+from fedwinnow.deployment.error_codes import for_others
+from fedwinnow.deployment.foreign_text import one_line
 from fedwinnow.device import choose_device
 from fedwinnow.encoders.make_encoder import DataEncoder
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.encoding import views_asked
-from fedwinnow.experiment.prepare import Stage, prepare, setup_of
+from fedwinnow.experiment.prepare import Mask, Stage, prepare, restricted, setup_of
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.federation.host import Answer, Host, Sites
+from fedwinnow.federation.host import Host, Sites
 from fedwinnow.federation.ledger import usual_least_count
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import find_method
@@ -44,6 +46,7 @@ class SceneShare:
     device: str | None = None
     least_count: int = 0  # this site's own; where the coordinator's is larger, that one holds
     simulated: bool = True
+    judged: Mask | None = None  # in an audit, per holding: what the models of the last host judge
 
     def __post_init__(self) -> None:
         self.folder = self.folder.parent if self.folder.suffix == ".npz" else self.folder
@@ -55,11 +58,17 @@ class SceneShare:
                 f"--clients {strange[0]} was given; the scene has the clients 0 to {self.scene.clients - 1}."
             )
 
+    @property
+    def samples(self) -> int:
+        """How many samples the scene has."""
+        return len(self.scene.given)
+
     def introduction(self, task: dict[str, Any] | None, least_count: int = 0) -> dict[str, Any]:
         """Which clients are here, and of which scene; refused if the coordinator has no scene."""
         if task is not None:
             raise for_others(
-                UsageError("the coordinator has --data, this site --scene. Join with --data, or serve with --scene.")
+                UsageError("the coordinator has --data, this site --scene. Join with --data, or serve with --scene."),
+                "scene",
             )
         return {"clients": list(self.numbers), "scene": self.scene.hash}
 
@@ -74,13 +83,21 @@ class SceneShare:
                 DataError(
                     f"this site has the scene {self.scene.hash[:12]}, the coordinator {str(run.get('scene'))[:12]}. "
                     f"Copy the coordinator's scene folder."
-                )
+                ),
+                "scene",
             )
         self.agree_on_encoder(run)
         stage: Stage = prepare(with_floor(experiment_of(run, scene=self.folder), self.least_count), self.scene)
+        audit = audit_in(run)
+        if audit is not None:
+            part = part_in(stage, audit)
+            stage, self.judged = part.stage, part.judged
         device = choose_device(self.device, mixed_precision=stage.experiment.mixed_precision)
-        setup = setup_of(stage.experiment, str(device))
+        setup = setup_of(stage.experiment, str(device), "" if audit is None else audit.judge)
         return Host(stage.sites, stage.judged, stage.parts, stage.method, setup, memory)
+
+    def agree_on_audit(self, agreed: AgreedAudit) -> None:
+        """Nothing to agree on: every machine has the whole scene, with its groups."""
 
     def agree_on_encoder(self, run: dict[str, Any]) -> None:
         """Refuse an encoder that has other weights here than at the coordinator."""
@@ -90,14 +107,24 @@ class SceneShare:
 
     def sums(self, run: dict[str, Any]) -> Tensor | None:
         """Nobody asks a simulation for sums: every machine has the whole scene."""
-        raise for_others(UsageError("the coordinator asked for sums, which a simulation does not need."))
+        raise for_others(UsageError("the coordinator asked for sums, which a simulation does not need."), "question")
 
     def contents(self) -> Contents:
         """The hash of the scene's data."""
         return self.scene.dataset.known_contents()
 
-    def finish(self, name: str, run: dict[str, Any], verdict: Answer, folder: Path) -> None:
-        """Nothing to write: the coordinator evaluates a simulation."""
+    def name_of(self, client: int, name: str) -> str:
+        """Sites have the names that the scene gives them."""
+        return self.scene.site_names[client]
+
+    def class_names(self, run: dict[str, Any]) -> tuple[str, ...]:
+        """The classes of the scene."""
+        return self.scene.data.class_names
+
+    @property
+    def dataset(self) -> Dataset:
+        """The data of the scene."""
+        return self.scene.dataset
 
 
 @dataclasses.dataclass
@@ -108,12 +135,19 @@ class OwnData:
     device: str | None = None
     least_count: int = 0  # this site's own; where the coordinator's is larger, that one holds
     simulated: bool = False
+    judged: Mask | None = None  # in an audit, per holding: what the models of the last host judge
+
+    @property
+    def samples(self) -> int:
+        """How many samples are here."""
+        return len(self.dataset.train)
 
     def introduction(self, task: dict[str, Any] | None, least_count: int = 0) -> dict[str, Any]:
         """The number of samples, or that there are too few; the data is compared with the task first."""
         if task is None:
             raise for_others(
-                UsageError("the coordinator has --scene, this site --data. Join with --scene, or serve with --data.")
+                UsageError("the coordinator has --scene, this site --data. Join with --scene, or serve with --data."),
+                "scene",
             )
         self.labels(task)
         samples = len(self.dataset.train)
@@ -140,10 +174,22 @@ class OwnData:
             rows = encoder.features(self.dataset.train).scaled(scaling)
             features = encoder.with_views(rows, images, scaling, views_asked(method, experiment.views))
             shape, mean, std = encoder.head_shape, (), ()
-        sites = Sites(features, holdings, given, shape, mean, std)
+        judged = sites = Sites(features, holdings, given, shape, mean, std)
+        audit = audit_in(run)
+        if audit is not None:
+            refuse_other_groups(self.dataset, audit)
+            self.judged = judged_here(self.dataset, audit, experiment.seed, client)
+            if audit.fold is not None:
+                keep = ~self.judged
+                sites = dataclasses.replace(judged, holdings=restricted(holdings, keep), given=given[keep])
         device = choose_device(self.device, mixed_precision=experiment.mixed_precision)
-        setup = setup_of(experiment, str(device))
-        return Host(sites, sites, {}, method, setup, memory)
+        setup = setup_of(experiment, str(device), "" if audit is None else audit.judge)
+        setup = dataclasses.replace(setup, earnest=True)
+        return Host(sites, judged, {}, method, setup, memory)
+
+    def agree_on_audit(self, agreed: AgreedAudit) -> None:
+        """Refuse an audit by groups where the data here is read without them."""
+        refuse_other_groups(self.dataset, agreed)
 
     def agree_on_encoder(self, run: dict[str, Any]) -> DataEncoder | None:
         """The encoder of a run, with the weights of the coordinator; None if the run has none."""
@@ -154,7 +200,9 @@ class OwnData:
         """The sums of the encoder's columns; None if there are too few samples."""
         encoder = self.agree_on_encoder(run)
         if encoder is None:
-            raise for_others(UsageError("the coordinator asked for the sums of an encoder, but the run has none."))
+            raise for_others(
+                UsageError("the coordinator asked for the sums of an encoder, but the run has none."), "question"
+            )
         return own_sums(self.dataset, encoder, max(experiment_of(run).least_count, self.least_count))
 
     def labels(self, task: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -169,7 +217,8 @@ class OwnData:
                 DataError(
                     f"the coordinator has the class {one_line(odd[0], 80)!r}; allowed: at most {MOST_OF_CLASS} "
                     f"letters, without control characters or blanks at the ends."
-                )
+                ),
+                "classes",
             )
         if strange := [name for name in ours if name not in theirs]:
             raise for_others(
@@ -177,8 +226,7 @@ class OwnData:
                     f"the data here has the class {strange[0]!r}, which is not among the coordinator's: "
                     f"{', '.join(theirs)}. Correct the labels, or agree on the classes."
                 ),
-                f"its data has {len(strange)} of {len(ours)} classes that are not among the coordinator's; its own "
-                f"terminal names the first",
+                "classes",
             )
         own, agreed = Shape.of(self.dataset), Shape.from_table(task["shape"])
         if (own.kind, own.sample_shape, own.vocabulary) != (agreed.kind, agreed.sample_shape, agreed.vocabulary):
@@ -187,7 +235,8 @@ class OwnData:
                     f"the samples here are {own.kind} of the shape {own.sample_shape}, the coordinator's are "
                     f"{agreed.kind} of the shape {agreed.sample_shape}. For tables, use the coordinator's schema "
                     f"(schema=FILE)."
-                )
+                ),
+                "samples",
             )
         number = np.array([theirs.index(name) for name in ours], np.int64)
         return number[self.dataset.train.labels]
@@ -196,11 +245,13 @@ class OwnData:
         """The hash of the data."""
         return self.dataset.known_contents()
 
-    def finish(self, name: str, run: dict[str, Any], verdict: Answer, folder: Path) -> None:
-        """Write audit.csv and report.html for the people at this site."""
-        from fedwinnow.deployment.site_audit import write_own_audit
+    def name_of(self, client: int, name: str) -> str:
+        """A real site has its own name."""
+        return name
 
-        write_own_audit(name, self.dataset, self.labels(run["task"]), run, verdict, folder)
+    def class_names(self, run: dict[str, Any]) -> tuple[str, ...]:
+        """The classes of the task."""
+        return tuple(run["task"]["class_names"])
 
 
 def with_floor(experiment: Experiment, least_count: int) -> Experiment:

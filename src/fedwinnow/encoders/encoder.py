@@ -57,6 +57,10 @@ class Encoder(Part):
     def open(self, shape: Shape, mean: tuple[float, ...] = (), std: tuple[float, ...] = ()) -> OpenEncoder:
         """Load the weights for samples of this shape; mean and std are those of the data's pixels."""
 
+    def open_for_texts(self) -> OpenEncoder:
+        """Load the weights to read texts that are columns of a table."""
+        return self.open(Shape("tokens", (1,), classes=2, vocabulary=2))
+
     def settings(self) -> dict[str, Any]:
         """The options that change a feature, without those that name files, whose contents are hashed instead."""
         given = self.values().items()

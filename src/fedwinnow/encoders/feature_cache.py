@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 
 from fedwinnow.data.dataset import Rows
 from fedwinnow.data.images import LazyImages
+from fedwinnow.data.pace import Pace
 from fedwinnow.data.source_files import cache_folder
 from fedwinnow.encoders.encoded import Encoded, Half
 from fedwinnow.encoders.encoder import Matrix, OpenEncoder
 from fedwinnow.encoders.head_input import Scaling
-from fedwinnow.encoders.progress import Pace
 from fedwinnow.errors import DataError, FedwinnowWarning
 from fedwinnow.files import make_folder, replacing, sweep, try_lock, write_text
 
@@ -75,7 +75,7 @@ def clear_cache() -> int:
 def keys_of(samples: Stored) -> Keys:
     """A key per sample: a hash of its content; for image files of their path, size and times, which is quick."""
     if isinstance(samples, LazyImages):
-        return [file_key(path, str(samples.frame)) for path in samples.paths]
+        return [file_key(path, f"{samples.frame}{samples.frame.view}") for path in samples.paths]
     found: Keys = []
     for start in range(0, len(samples), PART):
         stop = min(start + PART, len(samples))
@@ -212,7 +212,7 @@ class FeatureCache:
         there = places_in(known)
         missing = {key: row for row, key in enumerate(keys) if key not in there}  # a sample may be there twice
         rows = np.array(sorted(missing.values()), np.int64)
-        pace, made = Pace(len(rows)), []
+        pace, made = Pace(len(rows), "samples", "encoded"), []
         with single_threaded(workers) as run:
             for start in range(0, len(rows), PART):
                 part = rows[start : start + PART]

@@ -67,8 +67,8 @@ class Scaling:
         return cls(scale, np.zeros(width, np.float32), np.ones(width, np.float32))
 
     @classmethod
-    def fitted(cls, scale: Scale, sums: Iterable[Sums], width: int) -> Scaling:
-        """The scaling from the sums of the sites."""
+    def fitted(cls, scale: Scale, sums: Iterable[Sums], width: int, rounding: float = 0.0) -> Scaling:
+        """The scaling from the sums of the sites; a sum may be off by `rounding`."""
         if not needs_sums(scale):
             return cls.plain(width, scale)
         every = list(sums)
@@ -82,6 +82,8 @@ class Scaling:
         square = np.sum([one.second for one in every], axis=0) / count
         deviation = np.sqrt(np.maximum(square - mean * mean, 0.0))
         constant = deviation <= FLAT * np.sqrt(square)
+        if rounding:  # a variance that is all rounding; the error of a mean counts twice in its square
+            constant |= deviation**2 <= 2 * rounding / count * (1 + 2 * np.abs(mean))
         return cls(
             scale,
             mean.astype(np.float32),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedwinnow.all_settings import SiteSettings
 from fedwinnow.data.dataset import Dataset, Features
 from fedwinnow.data.source_files import read_npz
 from fedwinnow.encoders.encoded import Encoded
@@ -18,6 +19,7 @@ from fedwinnow.encoders.encoder import Encoder, ImageEncoder, views_in
 from fedwinnow.encoders.head_input import Scaling, Sums, needs_sums, pieces_of
 from fedwinnow.encoders.make_encoder import DataEncoder
 from fedwinnow.errors import DataError, UsageError
+from fedwinnow.experiment.encoder_sums import rounding_of, summed_in_simulation
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.method import Method
@@ -75,9 +77,10 @@ def kept_ready(features: Features) -> Features:
 
 
 def encoding_of(
-    spec: Any, dataset: Dataset, trained: Holdings, least_count: int, kinds: tuple[ViewKind, ...] = ()
+    spec: Any, dataset: Dataset, trained: Holdings, settings: SiteSettings, kinds: tuple[ViewKind, ...] = ()
 ) -> Encoding:
     """The encoder of a run, with a scaling from the sums of those sites that have enough training samples."""
+    least_count = settings.least_count
     data_encoder = DataEncoder.for_data(spec, dataset)
     features = data_encoder.features(dataset.train)
     told: dict[int, Sums] = {}
@@ -85,8 +88,17 @@ def encoding_of(
         found = sums_of(features, data_encoder, trained.rows[trained.of(site)]).told(data_encoder.scale, least_count)
         if found is not None:
             told[site] = found
-    scaling = Scaling.fitted(data_encoder.scale, told.values(), data_encoder.opened.width)
+    scaling = scaling_of(data_encoder, told, settings)
     return Encoding(data_encoder, scaling, tuple(told), kinds)
+
+
+def scaling_of(data_encoder: DataEncoder, told: dict[int, Sums], settings: SiteSettings) -> Scaling:
+    """The scaling from the sums of sites; with --secure-sums from their secure sum."""
+    scale, width = data_encoder.scale, data_encoder.opened.width
+    if not settings.secure_sums or not needs_sums(scale):
+        return Scaling.fitted(scale, told.values(), width)
+    total = summed_in_simulation(told, scale, width, settings.seed, settings.secure_threshold)
+    return Scaling.fitted(scale, [total], width, rounding=rounding_of(len(told)))
 
 
 def sums_of(features: Encoded, data_encoder: DataEncoder, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Sums:
@@ -100,6 +112,14 @@ def book_sums(ledger: Ledger, encoding: Encoding, site_names: Sequence[str]) -> 
     sent = torch.zeros(1 + per_column * len(encoding.scaling.mean), dtype=torch.float64)
     for site in encoding.told:
         ledger.record(site_names[site], {SUMS: sent})
+
+
+def book_encoder_sums(ledger: Ledger, encoding: Encoding, site_names: Sequence[str]) -> None:
+    """Note that sites have told these sums masked before the first round."""
+    per_column = 1 if encoding.scaling.scale == "idf_l2" else 2
+    sent = torch.zeros(2 + per_column * len(encoding.scaling.mean), dtype=torch.int64)
+    for site in encoding.told:
+        ledger.record(site_names[site], {"masked": sent})
 
 
 def views_asked(method: Method, views: str) -> tuple[ViewKind, ...]:

@@ -11,17 +11,18 @@ from fedwinnow.data.content_hash import Contents
 from fedwinnow.data.source_files import hash_of_files
 from fedwinnow.encoders.make_encoder import find_encoder
 from fedwinnow.errors import DataError, StaleError
-from fedwinnow.experiment.own_code import Pieces, code_of_models, code_of_part, code_of_spec
+from fedwinnow.experiment.own_code import Pieces, code_of, code_of_models, code_of_part, code_of_spec
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.method import Method
+from fedwinnow.mathematics.losses import OwnLoss
 from fedwinnow.options import Part
 from fedwinnow.version import __version__
 
 FORMAT = 1
 FILE = "identity.json"
-START_AGAIN = "Add --redo (in Python redo=True) to start again, or choose another folder."
+START_AGAIN = "Add --redo to start again, or choose another folder."
 
 Identity = dict[str, Any]
 
@@ -72,6 +73,8 @@ def named(family: str, spec: Any) -> Pieces:
     """The code of a part that was given by name, as a table or as an object."""
     if isinstance(spec, dict):
         spec = catalogue.make(family, spec)
+    if isinstance(spec, OwnLoss):
+        return code_of(spec.function, "loss")
     return code_of_part(spec) if isinstance(spec, Part) else code_of_spec(family, str(spec))
 
 
@@ -130,17 +133,25 @@ def staleness(folder: RunFolder, now: Identity, rounds: int) -> str | None:
 
 
 def is_finished(folder: RunFolder, rounds: int) -> bool:
-    """Whether a folder holds a finished run with at least this many rounds."""
+    """Whether a folder holds a finished run with at least this many rounds, or one that a watcher ended before."""
     summary = folder.read_json("summary.json")
-    return isinstance(summary, dict) and summary.get("status") == "finished" and summary.get("rounds", 0) >= rounds
+    if not isinstance(summary, dict) or summary.get("status") != "finished":
+        return False
+    return bool(summary.get("rounds", 0) >= rounds or summary.get("stopped_early", {}).get("of") == rounds)
 
 
-def admit(folder: RunFolder, config: dict[str, Any], now: Identity, rounds: int, redo: Redo) -> None:
+def admit(
+    folder: RunFolder, config: dict[str, Any], now: Identity, rounds: int, redo: Redo, replace: bool = False
+) -> None:
     """Refuse a folder whose run was made with other code or data, or clear it if `redo` allows that.
 
-    A run with other settings is never cleared; `RunFolder.check` refuses it.
+    A run with other settings is cleared only with `replace`; `RunFolder.check` refuses it.
     """
-    if not folder.holds_run or folder.other_settings(config):
+    if not folder.holds_run:
+        return
+    if folder.other_settings(config):
+        if replace:
+            folder.clear()
         return
     reason = staleness(folder, now, rounds)
     if redo == "all" or (redo == "stale" and reason is not None):

@@ -27,6 +27,7 @@ from fedwinnow import catalogue
 from fedwinnow.data.content_hash import add_array, hash_of_file
 from fedwinnow.errors import UsageError
 from fedwinnow.files import as_written
+from fedwinnow.mathematics.losses import OwnLoss
 from fedwinnow.models.make_model import in_turn, is_own
 from fedwinnow.options import Part
 
@@ -55,6 +56,8 @@ def code_of_part(part: Part) -> Pieces:
         if isinstance(value, Path):
             if value.is_file():
                 pieces[f"the file {value.name}"] = hash_of_file(value)
+        elif isinstance(value, OwnLoss):
+            pieces |= code_of(value.function, "loss")
         elif isinstance(value, Part):
             pieces |= code_of_part(value)
         elif not isinstance(value, PLAIN):
@@ -84,11 +87,14 @@ def code_of_models(spec: Any) -> Pieces:
     return pieces
 
 
-def code_of(thing: Any) -> Pieces:
-    """The code of a function, a class, a module of torch, or anything else that can be called."""
+def code_of(thing: Any, what: str = "model") -> Pieces:
+    """The code of a function, a class, a module of torch, or anything else that can be called; `what` it is for."""
     pieces: Pieces = {}
     if isinstance(thing, type):
         return code_of_class(thing)
+    if isinstance(thing, types.FunctionType | types.BuiltinFunctionType) and is_ground(thing.__module__ or ""):
+        put(pieces, f"the function {thing.__name__}", f"{thing.__module__}.{thing.__qualname__}")
+        return pieces
     if isinstance(thing, types.FunctionType):
         if (home := file_of(thing.__module__)) is None:
             put(pieces, f"the function {thing.__name__}", thing)
@@ -100,7 +106,7 @@ def code_of(thing: Any) -> Pieces:
     if isinstance(thing, torch.nn.Module):
         return code_of_module(thing)
     name = getattr(thing, "__name__", type(thing).__name__)
-    put(pieces, f"the model {name}", thing)
+    put(pieces, f"the {what} {name}", thing)
     return pieces
 
 

@@ -18,11 +18,14 @@ from fedwinnow.encoders.encoded_views import without_views
 from fedwinnow.encoders.make_encoder import find_encoder
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.encoding import HEAD, Encoding, encoding_of, kept_ready, refuse_views, views_asked
+from fedwinnow.experiment.private_plan import planned
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.trusted_and_public import SetAside, set_aside
 from fedwinnow.federation.host import Setup, Sites
 from fedwinnow.federation.ledger import refuse_values_per_sample
 from fedwinnow.federation.method import Method, find_method
+from fedwinnow.federation.privacy_rules import refuse_sums, refuse_unaccounted
+from fedwinnow.mathematics.privacy import find_privacy
 from fedwinnow.models.make_model import in_turn, model_for
 from fedwinnow.models.model import Shape
 from fedwinnow.options import Part
@@ -82,6 +85,8 @@ def prepare(experiment: Experiment, scene: Scene | None = None, left_out: Mask |
     Holdings that `left_out` marks are not trained on; they are still judged.
     """
     method = find_method(experiment.method)
+    if experiment.privacy is not None:  # before the long work
+        refuse_unaccounted(method, find_privacy(experiment.privacy), experiment)
     scene = make_scene(experiment) if scene is None else scene
     held_out = hold_out(scene, experiment.validation, experiment.seed)
     encoding, dataset = encoded_data(experiment, method, scene, held_out)
@@ -102,6 +107,8 @@ def prepare(experiment: Experiment, scene: Scene | None = None, left_out: Mask |
     resolved = dataclasses.replace(experiment, method=method, model=models_of(experiment, method, shape))
     if encoding is not None:
         resolved = dataclasses.replace(resolved, encoder=str(encoding.data_encoder.encoder))
+    if experiment.privacy is not None:
+        resolved = planned(resolved, method, sites.holdings.sizes.tolist())
     chosen = None if left_out is None else contents_of_arrays("the verdicts", [left_out])
     return Stage(
         resolved,
@@ -130,9 +137,11 @@ def encoded_data(
         return None, scene.dataset
     encoder = find_encoder(experiment.encoder)
     refuse_views(method, experiment.views, encoder, encoder.kind_of(scene.dataset))  # before the long work
+    if experiment.privacy is not None:
+        refuse_sums(find_privacy(experiment.privacy), encoder)
     trained = restricted(scene.holdings, ~held_out)
     kinds = views_asked(method, experiment.views)
-    encoding = encoding_of(experiment.encoder, scene.dataset, trained, experiment.least_count, kinds)
+    encoding = encoding_of(experiment.encoder, scene.dataset, trained, experiment, kinds)
     return encoding, encoding.encoded(scene.dataset)
 
 
@@ -161,14 +170,14 @@ def models_of(experiment: Experiment, method: Method, shape: Shape) -> Any:
 def setup_of(experiment: Experiment, device: str, judge: Any = "") -> Setup:
     """The settings that are the same for every host of the run."""
     first, *others = in_turn(experiment.model)
-    encoded = experiment.encoder is not None
-    return Setup(first, experiment.at_sites(), device, judge, tuple(others), fast_heads=encoded)
+    by_hand = experiment.encoder is not None or experiment.privacy is not None
+    return Setup(first, experiment.at_sites(), device, judge, tuple(others), fast_heads=by_hand)
 
 
 def make_scene(experiment: Experiment) -> Scene:
     """The saved scene of the settings, or a new one."""
     if experiment.scene is not None:
-        return Scene.load(Path(experiment.scene))
+        return scene_of(experiment.scene)
     return Scene.make(
         experiment.data,
         clients=experiment.clients,
@@ -177,6 +186,11 @@ def make_scene(experiment: Experiment) -> Scene:
         seed=experiment.seed,
         test=experiment.test,
     )
+
+
+def scene_of(given: Any) -> Scene:
+    """A scene that a program made, or the one in a folder."""
+    return given if isinstance(given, Scene) else Scene.load(Path(given))
 
 
 def hold_out(scene: Scene, share: float, seed: int) -> Mask:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwinnow.errors import UsageError, unknown
+from fedwinnow.errors import UsageError, all_speak_python, unknown
 from fedwinnow.experiment.gain_table import Gain, read_gain
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.trained.exporting.config_file import is_export
+from fedwinnow.notebook import figure_of, html_table, percent
 from fedwinnow.randomness import Floats
 from fedwinnow.scene.scene import Scene
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
     from fedwinnow.experiment.trained.answering_module import AnsweringModule
     from fedwinnow.experiment.trained.scoring import Evaluated
@@ -25,22 +28,29 @@ if TYPE_CHECKING:
     from fedwinnow.experiment.verdicts import Verdicts
 
 
+@all_speak_python
 class Result:
     """A finished (or broken) run; everything is read from its folder.
 
-    `site` chooses a model where every site has its own. `model` is needed only where a program gave the run a module
-    or a function of its own; `device` is where the model answers.
+    `site` chooses a model where every site has its own. `model` and `method` are needed only where a program gave the
+    run a module, a function or a method of its own; `device` is where the model answers.
     """
 
     def __init__(
-        self, folder: str | Path, *, site: str | None = None, device: str | None = None, model: Any = None
+        self,
+        folder: str | Path,
+        *,
+        site: str | None = None,
+        device: str | None = None,
+        model: Any = None,
+        method: Any = None,
     ) -> None:
         self.folder = Path(folder)
         self.site, self.device = site, device
         # An export in the format safetensors has a model, but no rounds and no summary.
         self._exported = is_export(self.folder)
         self._files = RunFolder(self.folder) if self._exported else RunFolder.existing(self.folder)
-        self._given_model = model
+        self._given_model, self._given_method = model, method
 
     def __repr__(self) -> str:
         if self._exported:
@@ -48,7 +58,29 @@ class Result:
         last = self.summary.get("last10") or {}
         accuracy = last.get("accuracy")
         shown = "unknown" if accuracy is None else f"{100 * accuracy:.2f} %"
-        return f"Result({str(self.folder)!r}: {self.summary.get('status')}, last-10 accuracy {shown})"
+        return f"Result({str(self.folder)!r}: {self.how_it_ended}, last-10 accuracy {shown})"
+
+    @property
+    def how_it_ended(self) -> str:
+        """The status in words, with the round in which a watcher ended the run early."""
+        early = self.summary.get("stopped_early")
+        if early is None:
+            return str(self.summary.get("status"))
+        why = f" ({early['why']})" if early["why"] else ""
+        return f"stopped early after {self.summary['rounds']} of {early['of']} rounds{why}"
+
+    def _repr_html_(self) -> str:
+        """A small table for notebooks: the scores of the last round, of the last ten and of the best."""
+        if self._exported:
+            return f"<div>an exported model in {escape(str(self.folder))}</div>"
+        summary = self.summary
+        picks = [name for name in ("last", "last10", "best", "validation") if summary.get(name)]
+        scores = ("accuracy", "balanced_accuracy", "macro_f1")
+        rows = [[one.replace("_", " "), *(percent(summary[pick].get(one)) for pick in picks)] for one in scores]
+        wrong = (summary.get("detection") or {}).get("samples")
+        notes = [] if wrong is None else [f"wrong labels found: recall {percent(wrong['recall'])}"]
+        heads = ("", *(pick.replace("last10", "last 10") for pick in picks))
+        return html_table(heads, rows, f"{summary.get('method')}: {self.how_it_ended}", [*notes, str(self.folder)])
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -80,7 +112,8 @@ class Result:
         """The trained model with everything that it needs; `predict` and `model` use it."""
         from fedwinnow.experiment.trained.load_trained import load_trained
 
-        return load_trained(self.folder, site=self.site, device=self.device, model=self._given_model)
+        own = {"model": self._given_model, "method": self._given_method}
+        return load_trained(self.folder, site=self.site, device=self.device, **own)
 
     @property
     def model(self) -> AnsweringModule:
@@ -148,6 +181,14 @@ class Result:
             known = {key for row in self.rounds for key, value in row.items() if isinstance(value, int | float)}
             raise unknown("curve", name, known)
         return np.array([row["round"] for row in rows], float), np.array([row[name] for row in rows], float)
+
+    def plot(self, name: str = "curves", **options: Any) -> Figure:
+        """A picture of this run as a figure of matplotlib; `fedwinnow figure` lists the names.
+
+        `result.plot(column="macro_f1")` draws another column of `rounds`. Needs the extra `figures`.
+        """
+        made: Figure = figure_of(name, self.folder, **options)
+        return made
 
     def frame(self) -> pandas.DataFrame:
         """The rounds as a pandas data frame."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import tomli_w
 import torch
 
-from fedwinnow.errors import DataError, RunError, UsageError
+from fedwinnow.errors import DataError, RunError, TakenError, UsageError
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.memory import REMEDY, seal, unseal
 from fedwinnow.files import (
@@ -60,6 +61,7 @@ MADE = (
     GAIN,
     "verdicts.npz",
     "ledger.json",
+    "ledger_heads.jsonl",
     "state.safetensors",
     "state.json",
     "frozen.safetensors",
@@ -99,6 +101,7 @@ ROUND: Form = {
     "round": int,
     "participants?": [int],
     "dropped?": dict,
+    "ended?": [str],
     "stage?": str,
     **{f"{name}?": Maybe(float) for name in ("accuracy", "balanced_accuracy", "macro_f1", "validation_accuracy")},
     "seconds?": float,
@@ -112,6 +115,7 @@ FACTS: Form = {
     "ledger": dict,
     "set_aside": dict,
     "frozen?": [str],
+    "violations?": {"*": int},
 }
 
 
@@ -138,8 +142,11 @@ class RunFolder:
     # --- one process at a time -------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Refuse a second process on the same folder; the system frees the lock when a process dies."""
+    def locked(self, *, patience: float = 0.0) -> Iterator[None]:
+        """Refuse a second process on the same folder; the system frees the lock when a process dies.
+
+        With patience, wait so many seconds for the other process first.
+        """
         try:
             make_folder(self.path)
             stream = (self.path / ".lock").open("a+")
@@ -147,8 +154,11 @@ class RunFolder:
             reason = "it is a file, and a folder is needed" if self.path.is_file() else problem.strerror
             raise DataError(f"--out {self.path}: cannot be written: {reason}. Choose another folder.") from None
         try:
-            if not try_lock(stream.fileno()):
-                raise UsageError(
+            until = time.monotonic() + patience
+            while not (mine := try_lock(stream.fileno())) and time.monotonic() < until:
+                time.sleep(0.05)
+            if not mine:
+                raise TakenError(
                     f"--out {self.path}: another process is working in this folder. Wait, or choose another."
                 )
             yield
@@ -157,7 +167,7 @@ class RunFolder:
 
     # --- what the run is -------------------------------------------------------------------------------------------
 
-    def check(self, config: dict[str, Any], scene_hash: str, *, resume: bool) -> None:
+    def check(self, config: dict[str, Any], scene_hash: str, *, resume: bool, replaceable: bool = False) -> None:
         """Refuse a folder that holds a run of another config or scene, or any run without --resume."""
         if (self.path / "config.toml").exists():
             differing = [*self.differences(config), *self.other_scene(scene_hash)]
@@ -165,12 +175,20 @@ class RunFolder:
                 more = f"; and {len(differing) - MOST_SHOWN} more" if len(differing) > MOST_SHOWN else ""
                 raise UsageError(
                     f"--out {self.path} holds a run with another config, or one of another version; differing: "
-                    f"{'; '.join(differing[:MOST_SHOWN])}{more}. Choose another folder, or use the same settings."
+                    f"{'; '.join(differing[:MOST_SHOWN])}{more}. Choose another folder, or use the same settings"
+                    + (", or add --redo, which removes that run." if replaceable else ".")
                 )
             if not resume:
                 raise UsageError(
-                    f"--out {self.path} already holds this run. Add --resume to continue it, or choose another folder."
+                    f"--out {self.path} already holds this run{self.how_far()}. Add --resume to continue it, --redo to "
+                    f"start it again, or choose another folder."
                 )
+
+    def how_far(self) -> str:
+        """How far the run in the folder came, in words; empty where that is not known."""
+        summary = self.read_json("summary.json") or {}
+        rounds = summary.get("rounds")
+        return f", which is {summary['status']} after {rounds} rounds" if rounds is not None else ""
 
     def take(self, config: dict[str, Any]) -> None:
         """Make the folder that of this config, and sweep out what a killed process left half written."""
@@ -305,6 +323,15 @@ class RunFolder:
         weights |= {name.removeprefix("payload."): t for name, t in tensors.items() if name.startswith("payload.")}
         state = {name.removeprefix("server."): t for name, t in tensors.items() if name.startswith("server.")}
         return weights, state, facts
+
+    def played(self) -> int:
+        """How many rounds the last checkpoint has; 0 where there is none."""
+        path = self.path / "state.safetensors"
+        if not path.exists():
+            return 0
+        _, facts = unseal(path)
+        demand(str(path), facts, FACTS)
+        return int(facts["round"])
 
     # --- rounds and results ----------------------------------------------------------------------------------------
 

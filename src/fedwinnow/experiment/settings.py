@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedwinnow.all_settings import SiteSettings, TaskSettings
-from fedwinnow.errors import UsageError, unknown
+from fedwinnow.errors import UsageError, speaks_python, unknown
+from fedwinnow.mathematics.privacy import find_privacy
 from fedwinnow.setting import check_settings, flag_of, settings_in, taken
 
 BY_SCENE = ("data", "clients", "partition", "noise", "test")  # what a saved scene has decided
@@ -19,12 +20,16 @@ BY_SCENE = ("data", "clients", "partition", "noise", "test")  # what a saved sce
 class Experiment(SiteSettings, TaskSettings):
     """One experiment. Two runs with equal experiments give equal results, bit for bit on a CPU."""
 
+    @speaks_python
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.privacy is not None:
+            find_privacy(self.privacy)  # so that a wrong one is an error here
 
     def at_sites(self) -> SiteSettings:
-        """What every site must know; the optimiser as a text, which can be sent."""
-        return replace(taken(SiteSettings, self), optimizer=str(self.optimizer))
+        """What every site must know; optimiser and privacy as texts, which can be sent."""
+        privacy = None if self.privacy is None else str(find_privacy(self.privacy))
+        return replace(taken(SiteSettings, self), optimizer=str(self.optimizer), privacy=privacy)
 
 
 def experiment_of(settings: Mapping[str, Any]) -> Experiment:
@@ -53,6 +58,10 @@ def refuse_beside_scene(given: Mapping[str, Any], declared: type[Experiment]) ->
 def default_folder(experiment: Experiment) -> Path:
     """runs/<method>-<data>-<seed>, with the folder of a saved scene in the place of the data."""
     scene, data = experiment.scene, getattr(experiment.data, "name", experiment.data)
-    parts = (str(experiment.method), str(data) if scene is None else Path(scene).absolute().name)
+    if scene is not None:
+        # A scene that a program made has no folder; its hash tells it from others of the same data.
+        saved = isinstance(scene, str | Path)
+        data = Path(scene).absolute().name if saved else f"{scene.data.name}-{scene.hash[:8]}"
+    parts = (str(experiment.method), str(data))
     words = [re.sub(r"[^A-Za-z0-9]+", "-", part).strip("-") for part in parts]
     return Path("runs") / "-".join([*words, str(experiment.seed)])

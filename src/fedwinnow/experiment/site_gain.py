@@ -135,8 +135,8 @@ def stages_of(experiment: Experiment, scene: Scene, called: Mask) -> dict[str, S
     # Public samples from other data play no part here; those from the test part must stay out of it.
     public = experiment.public if is_number(experiment.public) else None
     plain = dataclasses.replace(experiment, method="fedavg", scene=None, public=public, memorisation_every=0)
-    # There are as many models as sites, so they are measured once, at the end.
-    alone = dataclasses.replace(plain, method="local", eval_every=max(experiment.rounds, 1))
+    # There are as many models as sites, so they are measured once, at the end; none of them leaves its site.
+    alone = dataclasses.replace(plain, method="local", eval_every=max(experiment.rounds, 1), privacy=None)
     return {
         "alone": prepare(alone, scene),
         "together": prepare(plain, scene),

@@ -19,11 +19,12 @@ from fedwinnow.data.dataset import Dataset
 from fedwinnow.device import peak_memory
 from fedwinnow.experiment.evaluation import SCORES, OwnTest
 from fedwinnow.experiment.prepare import Stage
+from fedwinnow.experiment.summing import sums_in_summary
 from fedwinnow.federation.method import OWN_METHOD, Method
 from fedwinnow.metrics.task import mean_of
 from fedwinnow.options import Part
 from fedwinnow.randomness import Floats
-from fedwinnow.scene.scene import or_null
+from fedwinnow.scene.scene import Scene, or_null
 from fedwinnow.version import __version__
 
 ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")  # how Python prints the address of an object
@@ -63,8 +64,14 @@ def summarise(
     summary["memorisation"] = final.get("memorisation")
     if "own_test" in final:
         summary["own_test"] = final["own_test"]
+    if stage.experiment.secure_sums:
+        summary["secure_sums"] = sums_in_summary(stage, rounds)
+    if "stopped_early" in final:
+        summary["stopped_early"] = final["stopped_early"]
     if stage.absent:
         summary["absent"] = list(stage.absent)
+    if ended := [name for row in rounds for name in row.get("ended", ())]:
+        summary["ended"] = ended
     if final.get("silent"):
         summary["silent"] = final["silent"]
     seconds = round(sum(row["seconds"] + row["evaluation_seconds"] for row in rounds), 3)
@@ -148,6 +155,8 @@ def config_of(stage: Stage) -> dict[str, Any]:
             continue  # taken from the scene below
         if field.name == "public" and value is not None:
             value = str(value)  # on the command line a number is a text
+        if isinstance(value, Scene):
+            continue  # the run folder has it
         if field.name in ("scene", "start") and value is not None:
             value = Path(value)  # a program may give a text
         if value is not None:
@@ -179,6 +188,8 @@ def plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, Dataset):
         return value.name
+    if isinstance(value, Scene):
+        return f"{value.data.name}-{value.hash[:8]}"
     if isinstance(value, list | tuple):
         return ", ".join(str(plain(one)) for one in value)
     if isinstance(value, functools.partial):
@@ -191,8 +202,9 @@ def environment(stage: Stage, backend: str, device: str | None) -> dict[str, Any
     """environment.json: versions, machine and command; the command is null for a run from Python."""
     from importlib.metadata import version
 
-    from fedwinnow.device import choose_device
+    from fedwinnow.device import choose_device, settings_in_force
 
+    chosen = choose_device(device)
     packages = ("torch", "numpy", "scipy", "safetensors")
     return {
         "fedwinnow": __version__,
@@ -201,7 +213,8 @@ def environment(stage: Stage, backend: str, device: str | None) -> dict[str, Any
         "processor": platform.machine(),
         "packages": {name: version(name) for name in packages},
         "backend": backend,
-        "device": str(choose_device(device)),
+        "device": str(chosen),
+        **({"device_settings": settings_in_force(chosen)} if chosen.type == "cuda" else {}),
         "command": ["fedwinnow", *sys.argv[1:]] if from_command_line(Path(sys.argv[0])) else None,
         "method": {"summary": first_line(stage.method.__doc__), "citation": stage.method.citation},
     }

@@ -19,6 +19,7 @@ from fedwinnow.federation.server import participants
 from fedwinnow.options import parse_spec
 
 PATIENCE = 0.4  # seconds for the steps; with making the model and scoring, a user waits about one second
+WORTH = 20.0  # seconds of a run in one process from which on several, which take seconds to start, are worth it
 SLOW = 20.0  # seconds; a first step slower than this is not measured again
 
 
@@ -38,7 +39,25 @@ def estimate(stage: Stage, rounds: int, backend: str = "serial", device: str | N
     training = participants(experiment.participation, len(sizes), len(held)) * experiment.epochs * batches * step
     tested = sum(len(labels) for labels in stage.labels.values()) / experiment.eval_every
     verdicts = 2 * len(stage.judged.given)  # every sample is judged and predicted once
-    return (rounds * (training + tested * scoring) + verdicts * scoring) / workers_of(backend, host)
+    alone = rounds * (training + tested * scoring) + verdicts * scoring
+    return alone / workers_of(settled(backend, alone, host), host)
+
+
+def backend_for(stage: Stage, device: str | None) -> str:
+    """What the backend `auto` means for this run; the results are the same."""
+    experiment = stage.experiment
+    setup = setup_of(experiment, str(choose_device(device)))
+    host = Host(stage.sites, stage.judged, stage.parts, stage.method, setup, Memory(Path("unused")))
+    if default_workers(host) == 1:
+        return "serial"
+    return settled("auto", estimate(stage, experiment.rounds, "serial", device), host)
+
+
+def settled(backend: str, alone: float, host: Host) -> str:
+    """What `auto` means for a run that takes so many seconds in one process."""
+    if backend != "auto":
+        return backend
+    return "processes" if alone > WORTH and default_workers(host) > 1 else "serial"
 
 
 def seconds_per_step(stage: Stage, client: Client) -> float:
@@ -48,9 +67,12 @@ def seconds_per_step(stage: Stage, client: Client) -> float:
 
     def timed() -> float:
         began = time.perf_counter()
-        client.fit(
-            lambda _, x, y: criterion(client.model.module(x), y, client.class_counts).mean(), rows=rows, epochs=1
-        )
+        if client.private is not None:
+            client.private.one_step(client.model, criterion, client.drawing(None), rows)
+        else:
+            client.fit(
+                lambda _, x, y: criterion(client.model.module(x), y, client.class_counts).mean(), rows=rows, epochs=1
+            )
         float(client.model.weights[0])  # waits for a GPU
         return time.perf_counter() - began
 

@@ -13,8 +13,11 @@ from torch import Tensor
 
 from fedwinnow.all_settings import Training, Views
 from fedwinnow.data.dataset import Features, InputStep
+from fedwinnow.device import uploaded
 from fedwinnow.encoders.encoded_views import Viewed
+from fedwinnow.errors import RunError
 from fedwinnow.federation.ledger import TooFew
+from fedwinnow.federation.private_training import Drawing, PrivateTraining
 from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.optimizers import Optimizer
 from fedwinnow.mathematics.payload import FlatModel, Payload
@@ -48,8 +51,10 @@ class Client:
     state: Payload = field(default_factory=dict)  # survives rounds; stays at the site
     kept: Payload = field(default_factory=dict)  # what the judge of an audit remembers, apart from the method
     trained: Tensor | None = None  # while judging: which samples training may use; None: all
+    private: PrivateTraining | None = None  # with --privacy sample: how every step is made
     spare: Callable[[], FlatModel] | None = None  # a further model, for methods that need two
     public: Client | None = None  # the samples that every site has, with the same model; all labels are -1
+    ready: Tensor | None = None  # the stored samples, where they have stayed on the device since an earlier visit
     least_count: int = 0  # a value that concerns fewer samples does not leave the site
     notes: Payload = field(default_factory=dict)  # for the evaluation of a simulation; not part of a reply
     forward_samples: int = 0
@@ -77,7 +82,8 @@ class Client:
             return self
         rows = (~self.few[self.given]).nonzero().flatten()
         features = self.features.subset(rows.cpu().numpy())
-        return replace(self, features=features, given=self.given[rows], state={}, notes={}, forward_samples=0)
+        given = self.given[rows]
+        return replace(self, features=features, given=given, ready=None, state={}, notes={}, forward_samples=0)
 
     def enough(self, samples: int) -> None:
         """End the exchange without a reply if what is about to leave concerns fewer samples than the least count."""
@@ -87,9 +93,15 @@ class Client:
     @cached_property
     def resident(self) -> Tensor | None:
         """The stored samples on the device; None where they are read from files."""
+        samples = self.in_memory if self.ready is None else self.ready
+        return None if samples is None else uploaded(samples, self.model.device)
+
+    @property
+    def in_memory(self) -> Tensor | None:
+        """The stored samples on the CPU; None where they are read from files."""
         rows = self.features if self.encoded_views is None else self.encoded_views.plain
         array = getattr(rows, "array", None)
-        return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(self.model.device)
+        return None if array is None else torch.from_numpy(np.ascontiguousarray(array))
 
     @cached_property
     def fixed(self) -> Tensor | None:
@@ -222,6 +234,11 @@ class Client:
         if around is not None:
             warn_of_old_name("the argument around= of fit", "wrap_step=")
             wrap_step = around
+        if self.private is not None:
+            if not all(one is None for one in (rows, epochs, labels, model, wrap_step)):
+                raise RunError("--privacy sample: the method trains in its own way, which is not accounted.")
+            self.fit_privately(self.private, by_hand, views)
+            return
         models = model if isinstance(model, tuple) else (self.model if model is None else model,)
         head = None if len(models) > 1 or by_hand is None or self.half_precision else models[0].head
         optimizer, kept = self.optimizer, 0.0
@@ -252,6 +269,23 @@ class Client:
             seen = len(models) * sum(batch.numel() for batch in batches)
             self.forward_samples += seen
             self.backward_samples += seen
+
+    def fit_privately(self, private: PrivateTraining, loss: LossOfLogits | None, views: Views | None) -> None:
+        """Train as --privacy sample asks for."""
+        step = self.step_of(self.model, None, self.optimizer)
+        private.fit(self.model, step, loss, self.training, self.drawing(views))
+        # How many samples were really drawn would tell about them.
+        self.forward_samples += self.training.epochs * len(self)
+        self.backward_samples += self.training.epochs * len(self)
+
+    def drawing(self, views: Views | None) -> Drawing:
+        """The samples of the site for steps that draw theirs by themselves."""
+
+        def draw(rows: Tensor) -> tuple[Tensor, Tensor]:
+            labels = self.given.index_select(0, rows.to(self.given.device))
+            return self.view(next(iter(self.stored([rows]))), views), labels
+
+        return Drawing(len(self), self.classes, draw)
 
     def step_of(self, model: FlatModel, wrap_step: StepWrapper | None, optimizer: Optimizer) -> Step:
         """What moves a model after each batch: the optimiser's step, wrapped if a method asks for it."""

@@ -18,17 +18,22 @@ from torch import Tensor, nn
 from fedwinnow import catalogue
 from fedwinnow.all_settings import SiteSettings
 from fedwinnow.data.dataset import Features, InputStep
-from fedwinnow.device import keep_freed_memory
-from fedwinnow.errors import FedwinnowError, memory_shortage
+from fedwinnow.device import Uploads, keep_freed_memory, on_cpu, settle
+from fedwinnow.errors import FedwinnowError, RunError, memory_shortage
 from fedwinnow.federation.client import Client, pieces, score, scoring_batch
 from fedwinnow.federation.judge import Judge
 from fedwinnow.federation.ledger import TooFew, without_small_classes
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, Verdict, verdict_of
+from fedwinnow.federation.noisy_mean import clipped_reply
+from fedwinnow.federation.privacy_rules import refuse_mixing_layers, refuse_unaccounted
+from fedwinnow.federation.private_training import PrivateTraining, mechanism_of
 from fedwinnow.federation.server_samples import NOBODY
 from fedwinnow.federation.traces import frames_of_method
 from fedwinnow.mathematics.optimizers import Optimizer
 from fedwinnow.mathematics.payload import FlatModel, Payload, check_state, frozen_layers
+from fedwinnow.mathematics.privacy import ClientPrivacy, SamplePrivacy, find_privacy
+from fedwinnow.mathematics.private_noise import FromSeed, FromSystem, Randomness
 from fedwinnow.models.make_model import ModelSpec, make_model
 from fedwinnow.models.model import Shape
 from fedwinnow.options import Part
@@ -59,6 +64,8 @@ class Setup:
     other_models: tuple[ModelSpec, ...] = ()  # where clients have different models, in turn
     # Small models get their gradient by hand, which is faster and may change the last bits: in a run with an encoder.
     fast_heads: bool = False
+    # With --privacy: noise of the operating system, because the samples are those of real people; else of the seed.
+    earnest: bool = False
 
 
 # Questions of the evaluation: they concern every sample of a site and do not change its memory.
@@ -102,6 +109,7 @@ class Answer:
     seconds: float = 0.0
     error: str | None = None
     trace: str = ""
+    broken: bool = False  # the error is that a reply came which nobody can read: the site did not keep to the rules
     absent: bool = False  # fewer samples than the least count: neither a reply nor a failure
 
 
@@ -117,13 +125,20 @@ class Host:
         self.method = method
         self.setup = setup
         self.memory = memory
+        self.uploads = Uploads(torch.device(setup.device))
         self.input_step = InputStep(sites.shape.kind, sites.mean, sites.std, setup.device)
         self.optimizer = cast(Optimizer, catalogue.make("optimizers", setup.settings.optimizer))
         self.judge = cast(Judge, catalogue.make("judges", setup.judge)) if setup.judge else None
+        self.privacy = None if setup.settings.privacy is None else find_privacy(setup.settings.privacy)
+        if self.privacy is not None:
+            refuse_unaccounted(method, self.privacy, setup.settings)
         setups = [replace(setup, model=model) for model in (setup.model, *setup.other_models)]
         self.models = [new_model(sites.shape, one) for one in setups]
+        if self.privacy is not None:
+            refuse_mixing_layers(self.models, self.privacy)
         self.spare_models = [SpareModels(sites.shape, one) for one in setups]
         self.first = [model.payload() for model in self.models] if method.own_models else []
+        settle(torch.device(setup.device))
         torch.set_num_threads(1)  # another number of threads would change the last bits
         keep_freed_memory()
 
@@ -176,10 +191,28 @@ class Host:
         if task.ask == "judge":
             return verdict_of(self.method, client, task.payload)
         if not task.ask.startswith(SCORE):
-            return getattr(self.method, task.ask)(client, task.payload)
+            return self.answer_of_method(client, task)
         self.method.load(client, task.payload)
         part = self.parts[task.ask.removeprefix(SCORE)]
         return {"logits": self.logits(client.model, part, 0, len(part))}
+
+    def answer_of_method(self, client: Client, task: Task) -> Any:
+        """The reply of the method; with --privacy, only to the question to train."""
+        if self.privacy is not None and not task.measures and task.ask != "train":
+            raise RunError(f"--privacy {self.privacy.name}: '{task.ask}' was asked; allowed: train.")
+        reply = getattr(self.method, task.ask)(client, task.payload)
+        if isinstance(self.privacy, ClientPrivacy) and task.trains(reply):
+            return clipped_reply(reply, task.payload, client.model.trainable, self.privacy.clip)
+        return reply
+
+    def private_training(self, task: Task, samples: int) -> PrivateTraining | None:
+        """With --privacy sample: how the client trains; its noise is that of the plan for so many samples."""
+        if not isinstance(self.privacy, SamplePrivacy) or task.measures:
+            return None
+        key = stream_key(self.setup.settings.seed, f"privacy {task.exchange}", task.client, task.round)
+        randomness: Randomness = FromSystem() if self.setup.earnest else FromSeed(key)
+        noise = mechanism_of(self.privacy, self.setup.settings, samples).noise
+        return PrivateTraining(self.privacy, noise, randomness)
 
     def remember(self, task: Task, client: Client, reply: Payload) -> str | None:
         """Store the client's state, with its own model or running statistics where these stay on the site."""
@@ -227,19 +260,29 @@ class Host:
             classes=sites.shape.classes,
             model=model,
             training=self.setup.settings,
-            optimizer=self.optimizer,
+            optimizer=self.optimizer.at_round(task.round, self.setup.settings.rounds),
             input_step=self.input_step,
             generator=torch.Generator().manual_seed(key),
             state=state,
             kept={key.removeprefix(KEPT): value for key, value in stored.items() if key.startswith(KEPT)},
             trained=self.used_for_training(task.client) if sites is self.judged else None,
+            private=self.private_training(task, mine.stop - mine.start),
             spare=self.spare_models[kind].fresh(model.own_statistics),
             least_count=0 if task.measures else self.setup.settings.least_count,  # measurements do not leave the site
         )
+        if self.uploads.useful and (samples := client.in_memory) is not None:
+            client.ready = self.uploads.get(f"{'judged' if task.measures else 'trained'} {task.client}", samples)
         if "public" in self.parts:
             nothing = torch.full((len(self.parts["public"]),), NOBODY, device=model.device)
             client.public = replace(
-                client, features=self.parts["public"], given=nothing, state={}, trained=None, least_count=0
+                client,
+                features=self.parts["public"],
+                given=nothing,
+                private=None,
+                state={},
+                trained=None,
+                ready=None,
+                least_count=0,
             )
         return client
 
@@ -289,7 +332,7 @@ def reply_on_cpu(reply: Any) -> Any:
         return {"p_wrong": reply.p_wrong.detach().cpu(), "suggested": reply.suggested.detach().cpu()}
     if not isinstance(reply, dict):
         return reply
-    return {key: value.cpu() if isinstance(value, Tensor) else value for key, value in reply.items()}
+    return reply | on_cpu({key: value for key, value in reply.items() if isinstance(value, Tensor)})
 
 
 class SpareModels:

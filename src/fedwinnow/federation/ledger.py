@@ -54,6 +54,7 @@ def receivers(key: str, forwarded: dict[str, str]) -> list[str]:
     return ["server", "sites"] if key in forwarded else ["server"]
 
 
+FROM_SYSTEM, FROM_SEED = "the operating system", "the seed"  # where the masks of secure sums come from
 USUAL_OF_REAL_SITES = 5  # samples, unless the user sets another number
 
 

@@ -13,7 +13,7 @@ from safetensors.torch import load, save
 
 from fedwinnow.errors import DataError, RunError
 from fedwinnow.files import FORMAT, check_format, make_folder, settle
-from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.payload import Payload, size_in_bytes
 
 KEY = "fedwinnow"  # the only key of the metadata: safetensors would write several in random order
 BLANK = "0" * 64
@@ -68,15 +68,24 @@ def checksum_of(content: bytes) -> str:
 
 
 class Memory:
-    """The memories of all clients of a run, on disk."""
+    """The memories of all clients of a run, on disk; up to `hold` bytes of them are on disk only where a checkpoint is.
 
-    def __init__(self, folder: Path, versions: dict[int, str] | None = None) -> None:
+    Only a process that alone reads and writes may hold memories. A checkpoint needs the last of several versions, so
+    most of them never become a file.
+    """
+
+    def __init__(self, folder: Path, versions: dict[int, str] | None = None, *, hold: int = 0) -> None:
         self.folder = folder
         self.versions = dict(versions or {})
         self.settled: set[str] = set()  # versions that are known to be on the disk
+        self.hold = hold
+        self.held: dict[str, Payload] = {}
+        self.held_bytes = 0
 
     def read(self, version: str | None) -> Payload:
         """What a client remembers; empty before its first visit."""
+        if version in self.held:
+            return {name: value.clone() for name, value in self.held[version].items()}
         return {} if version is None else unseal(self.folder / version)[0]
 
     def check(self) -> None:
@@ -90,6 +99,17 @@ class Memory:
         if not state:
             return None
         name = f"{client:06d}-{round_number}-{exchange}.safetensors"
+        self.forget(name)
+        size = size_in_bytes(state)
+        if self.held_bytes + size > self.hold:
+            self.store(name, state)
+        else:
+            self.held[name] = {key: value.detach().cpu().clone() for key, value in sorted(state.items())}
+            self.held_bytes += size
+        return name
+
+    def store(self, name: str, state: Payload) -> None:
+        """Write the file of a version."""
         content = seal(state)
         temporary = self.folder / f".{name}"
         try:
@@ -99,7 +119,6 @@ class Memory:
             temporary.replace(self.folder / name)
         except OSError as problem:
             raise RunError(f"{self.folder}: a client's memory cannot be written ({problem.strerror}).") from None
-        return name
 
     def accept(self, client: int, version: str | None) -> None:
         """Make a version the current one."""
@@ -108,12 +127,19 @@ class Memory:
         else:
             self.versions[client] = version
 
+    def forget(self, name: str) -> None:
+        """Hold a version no longer."""
+        if name in self.held:
+            self.held_bytes -= size_in_bytes(self.held.pop(name))
+
     def settle(self, needed: Iterable[str]) -> None:
         """Wait until these versions are on the disk; the next checkpoint refers to them."""
         names = set(needed)
         new = sorted(names - self.settled)
         try:
             for name in new:
+                if name in self.held:
+                    self.store(name, self.held[name])
                 settle(self.folder / name)
             if new:
                 settle(self.folder)
@@ -123,8 +149,10 @@ class Memory:
 
     def prune(self, needed: Iterable[str]) -> None:
         """Delete every version that the last checkpoint does not need."""
+        kept = set(needed)
+        for name in self.held.keys() - kept:
+            self.forget(name)
         if self.folder.is_dir():
-            kept = set(needed)
             for path in self.folder.iterdir():
                 if path.name not in kept:
                     path.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
+import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
@@ -27,13 +28,32 @@ from fedwinnow.federation.server import Server
 from fedwinnow.federation.view_kinds import view_kind
 from fedwinnow.mathematics.aggregators import Aggregator
 from fedwinnow.mathematics.loss_of_logits import LossOfLogits
-from fedwinnow.mathematics.losses import Loss, soft
-from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.losses import Loss, loss_of, soft
+from fedwinnow.mathematics.payload import COUNT, MODEL, Exposure, Payload, ReplyForm, Summing, maybe
 from fedwinnow.old_names import warn_of_old_name
 from fedwinnow.options import Part, build, option
 from fedwinnow.randomness import stream_key
 
 Replies = Iterator[tuple[int, Payload]]
+
+
+class RepliesInOrder:
+    """The replies that a method receives, one by one; a method cannot reach the federation through them."""
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: Replies) -> None:
+        # A weak reference, because the generator's frame refers to the backend and so to the data of every site.
+        self._source = weakref.ref(source)
+
+    def __iter__(self) -> Replies:
+        return self
+
+    def __next__(self) -> tuple[int, Payload]:
+        source = self._source()
+        if source is None:  # the exchange is over
+            raise StopIteration
+        return next(source)
 
 
 @dataclass(frozen=True)
@@ -48,6 +68,7 @@ class Exchange:
     clients: Sequence[int]
     send: Callable[[int], Payload]
     optional: bool = False  # the round goes on even if nobody answers
+    turn: bool = False  # one of several questions that go to the sites in turn: the quorum is over all of the round
 
 
 @dataclass(frozen=True)
@@ -66,6 +87,9 @@ class Method(Part):
     exposes: ClassVar[dict[str, Exposure]] = {"weights": "model", "counters": "model", "samples": "client"}
     # The keys that the server also passes on to other sites unchanged, each with when and why.
     forwards: ClassVar[dict[str, str]] = {}
+    # The keys of which the server needs only the sum over sites, or the mean weighted by `samples`; --secure-sums lets
+    # it see no other. A class with `merge` or `exchanges` of its own declares them again.
+    sums: ClassVar[dict[str, Summing]] = {"weights": "mean", "counters": "mean", "samples": "sum"}
     # Who must answer besides the clients that train in a round; empty: nobody.
     asks: ClassVar[str] = ""
     # What a run must provide: "trusted_data", "public_data", "truth" (cheats), "pooled_data" (not federated).
@@ -79,7 +103,7 @@ class Method(Part):
     stages: ClassVar[tuple[str, ...]] = ("train",)
     citation: ClassVar[str] = ""
 
-    loss: str = option("cross_entropy", "The loss of local training, for example gce:q=0.7 (see `fedwinnow losses`).")
+    loss: Any = option("cross_entropy", "The loss of local training, for example gce:q=0.7 (see `fedwinnow losses`).")
     mixup: float = option(0.0, "Mix pairs of samples with a share from Beta(mixup, mixup); 0: no mixing.", at_least=0)
     aggregate: str = option(
         "mean", "How models are merged, for example trimmed_mean:share=0.2 (see `fedwinnow aggregators`)."
@@ -100,10 +124,13 @@ class Method(Part):
             cls.verdict = vars(cls)["judge"]  # type: ignore[method-assign]
         elif "verdict" in vars(cls):
             cls.judge = vars(cls)["verdict"]  # for `super().judge(...)`
+        if {"merge", "exchanges"} & vars(cls).keys() and "sums" not in vars(cls):
+            cls.sums = {}  # what the base says of its own merging need not hold here
         if "objective" in vars(cls) and "by_hand" not in vars(cls):
             cls.by_hand = differentiated  # type: ignore[method-assign]  # that of the base is of another objective
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", loss_of(self.loss))  # in Python it may be a function
         super().__post_init__()
         _ = self.criterion  # so that an unknown loss is an error here and not on a client
         if self.aggregator.name != "mean" and self.own_aggregation:
@@ -164,9 +191,30 @@ class Method(Part):
         chosen = self.aggregator.chooses()
         return {**(dict.fromkeys(("weights", "counters"), chosen) if chosen else {}), **self.forwards}
 
+    def summed(self) -> dict[str, Summing]:
+        """The keys of which sums over sites are enough with these options."""
+        found: dict[str, Summing] = {key: kind for key, kind in self.sums.items() if key in self.exposed()}
+        if self.aggregator.name != "mean":
+            found = {key: kind for key, kind in found.items() if kind != "mean"}
+        return found
+
+    def singles(self) -> tuple[str, ...]:
+        """The keys that the server must see of every single site with these options."""
+        return tuple(key for key in self.exposed() if key not in self.summed())
+
     def by_class(self) -> dict[str, int]:
         """The keys with values per class of a site, and the axis of the classes; 0 must mean "no such class"."""
         return {}
+
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        """What the keys of a reply must look like; one that does not costs the site its part in the round.
+
+        Models are compared with the one that was sent in any case. A key without a form may have any shape.
+        """
+        forms = model_forms(server)
+        return (
+            forms if type(self).merge is Method.merge and ask in ("train", self.question(server)[1]) else maybe(forms)
+        )
 
     # --- the server's half -----------------------------------------------------------------------------------------
 
@@ -197,7 +245,8 @@ class Method(Part):
 
     def merge(self, server: Server, replies: Replies) -> None:
         """Make the new global model; replies come one by one, in the order of `choose`."""
-        merged = self.aggregator.collect(server.weights, server.model.trainable)
+        begin = server.release or (lambda: self.aggregator.collect(server.weights, server.model.trainable))
+        merged = begin()
         for _, reply in replies:
             merged.add(reply, float(reply["samples"]))
         server.weights = merged.result()
@@ -289,6 +338,11 @@ class Method(Part):
         return share * x + (1 - share) * x[partner], share * target + (1 - share) * target[partner]
 
 
+def model_forms(server: Server) -> dict[str, ReplyForm]:
+    """A reply with the trained model, or with several, and the number of samples."""
+    return {**dict.fromkeys(server.weights, MODEL), "samples": COUNT}
+
+
 def differentiated(self: Method, client: Client, got: Payload) -> LossOfLogits | None:
     """The answer of `by_hand` for an objective that is known by its values alone."""
     return None
@@ -351,8 +405,12 @@ def first(values: Tensor, bad: Tensor) -> tuple[int, float] | None:
 OWN_METHOD = "fedwinnow_own_method_"  # the modules of users' files are named so
 
 
-def find_method(spec: str | dict[str, Any] | Part) -> Method:
-    """The method of this spec; `./my_method.py:key=value` takes it from a file."""
+def find_method(spec: str | dict[str, Any] | Part | type) -> Method:
+    """The method of this spec; `./my_method.py:key=value` takes it from a file. In Python it may be a class."""
+    if isinstance(spec, type):
+        if not issubclass(spec, Method):
+            raise UsageError(f"the class {spec.__name__} was given as the method, but does not derive from Method.")
+        return made_from(spec)
     name, values = catalogue.split("methods", spec) if isinstance(spec, str | dict) else ("", {})
     if name.endswith(".py"):  # in a run folder, a table may name a file too
         return build("method", method_in(Path(name)), values)
@@ -363,6 +421,13 @@ def find_method(spec: str | dict[str, Any] | Part) -> Method:
             "methods` lists them), by its file, or made in Python."
         )
     return made
+
+
+def made_from(kind: type[Method]) -> Method:
+    """A method from its class, which says how it is called."""
+    if not kind.name:
+        raise UsageError(f'{kind.__name__} has no name; add `name: ClassVar[str] = "..."`.')
+    return build("method", kind, {})
 
 
 def method_in(path: Path) -> type[Method]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.server_samples import ServerSamples
+from fedwinnow.mathematics.aggregators import Collector
 from fedwinnow.mathematics.payload import FlatModel, Payload
 from fedwinnow.randomness import stream_key, uniforms
 
@@ -38,9 +39,12 @@ class Server:
     trusted: ServerSamples | None = None  # samples with right labels, where the user gave some
     public: ServerSamples | None = None  # samples without labels, which every client has too
     vault: Memory = field(default_factory=lambda: Memory(Path("vault")))  # what it keeps of each client, on disk
+    answered: list[int] = field(default_factory=list)  # the current exchange; whole after the last reply
     kept: dict[int, str | None] = field(default_factory=dict)  # new versions in the vault, from the current exchange
     # Initial weights of a further model, by number; drawn anew for each number, unless the model has weights of a file
     fresh: Callable[[int], Payload] | None = None
+    # Begins the merge of a round where the mean is noisy; None: the aggregator of the method does.
+    release: Callable[[], Collector] | None = None
     notes: dict[str, Any] = field(default_factory=dict)  # goes into this round's line of rounds.jsonl
 
     def begin(self, round_number: int) -> None:
@@ -68,9 +72,8 @@ class Server:
 
     def sample(self, count: int | None = None, among: Sequence[int] | None = None) -> list[int]:
         """Clients drawn without replacement, ascending; the same for the same seed and round."""
-        pool = np.asarray(self.available if among is None else among)
-        luck = uniforms(self.seed, "participants", self.round, pool)
-        return sorted(pool[np.argsort(luck, kind="stable")][: self.per_round if count is None else count].tolist())
+        pool = self.available if among is None else among
+        return drawn(self.seed, self.round, pool, self.per_round if count is None else count)
 
     @property
     def rounds_per_pass(self) -> int:
@@ -118,6 +121,13 @@ class Server:
         self.notes.update({name: plain(value) for name, value in facts.items()})
 
 
+def drawn(seed: int, round_number: int, pool: Sequence[int], count: int) -> list[int]:
+    """So many clients of a round, drawn without replacement, ascending."""
+    found = np.asarray(pool)
+    luck = uniforms(seed, "participants", round_number, found)
+    return sorted(found[np.argsort(luck, kind="stable")][:count].tolist())
+
+
 def participants(participation: float, clients: int, available: int) -> int:
     """A share of the clients as a number: rounded down, at least one, at most those that hold samples."""
     return min(max(int(np.floor(participation * clients + 1e-9)), 1), available)
@@ -134,3 +144,47 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+# --- `steady`: an average of the global models answers ---------------------------------------------------------------
+#
+# Training goes on from the global model. The average is tested, judges labels and is what the run keeps as its model
+# after the last round; the global model is then kept beside it, in case the run goes on.
+
+LAST = "last."  # the global model of a run that has ended, in the server's memory
+
+
+def start_average(server: Server) -> None:
+    """Before the first round: the average is the initial model."""
+    server.state |= {STEADY + key: value.clone() for key, value in server.weights.items()}
+
+
+def resume_from_global(server: Server) -> None:
+    """Before a round: a run that had ended continues from its global model."""
+    server.weights |= {key: server.state.pop(LAST + key) for key in server.weights if LAST + key in server.state}
+
+
+def move_average(server: Server, steady: float) -> None:
+    """After a round: update the average, which is at first the plain mean of the global models so far."""
+    since = int(server.state[SINCE]) if SINCE in server.state else 0
+    kept = min(steady, 1 - 1 / (server.round - since))
+    for key, value in server.weights.items():
+        before = server.state.get(STEADY + key, value)  # a method may add a model in a later round
+        averaged = torch.lerp(value, before, kept) if value.is_floating_point() else value
+        server.state[STEADY + key] = averaged.clone()
+    if server.round == server.rounds:
+        keep_average(server)
+
+
+def keep_average(server: Server) -> None:
+    """At the end of a run: save what was tested."""
+    if STEADY + "weights" in server.state:
+        server.state |= {LAST + key: value for key, value in server.weights.items()}
+        server.weights = {key: server.state[STEADY + key].clone() for key in server.weights}
+
+
+def answering_server(server: Server, steady: float) -> Server:
+    """The server for testing and judging: with the average in place of the global model."""
+    if steady == 0:
+        return server
+    return replace(server, weights={key: server.state[STEADY + key] for key in server.weights})

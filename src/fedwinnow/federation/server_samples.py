@@ -22,9 +22,13 @@ class ServerSamples(Client):
     purpose: str = ""
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        self.of_the_run = self.optimizer
+
     def begin(self, round_number: int) -> None:
-        """A new round: seed the random numbers and reset the counts of computed samples."""
+        """A new round: seed the random numbers, set the learning rate and reset the counts of computed samples."""
         self.round = round_number
+        self.optimizer = self.of_the_run.at_round(round_number, self.rounds)
         key = stream_key(self.seed, f"server {self.purpose}", round_number) & (2**63 - 1)
         self.generator.manual_seed(key)
         self.forward_samples = self.backward_samples = 0

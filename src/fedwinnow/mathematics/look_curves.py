@@ -246,6 +246,44 @@ def prior_of_shifts(centre: float) -> Floats:
     return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
 
+@dataclass(frozen=True, eq=False)
+class AnswersOfSite:
+    """Answers at one site, and ln of the chance of each under every curve and shift."""
+
+    wrong: Floats  # curves x shifts x parts: ln of the chance of "wrong"
+    right: Floats
+    looked: Floats  # per part; a part is a stratum, or several that were told together
+    found: Floats
+    coarse: bool = False  # whether a part may be several strata
+
+    def chance(self) -> Floats:
+        """ln of the chance of all answers."""
+        return np.asarray(self.wrong @ self.found + self.right @ (self.looked - self.found))
+
+    def of(self, curve: Integers) -> AnswersOfSite:
+        """The same for some of the curves."""
+        return replace(self, wrong=self.wrong[curve], right=self.right[curve])
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedLooks:
+    """What a site found, told for several strata together."""
+
+    looked: Floats  # per part
+    found: Floats
+    mixing: Floats  # strata x parts: which share of the looks of a part is in a stratum
+
+    @property
+    def coarse(self) -> bool:
+        """Whether a part is more than one stratum."""
+        return bool(((self.mixing > 0).sum(axis=0) > 1).any())
+
+    def over(self, answers: Floats) -> AnswersOfSite:
+        """A look of a part is as likely to find something as the looks of its strata are on average."""
+        mean = answers @ self.mixing
+        return AnswersOfSite(np.log(mean), np.log1p(-mean), self.looked, self.found, coarse=True)
+
+
 def estimate_sites(
     strata: Strata,
     sizes: Integers,
@@ -256,15 +294,24 @@ def estimate_sites(
     centres: Floats | None = None,
     error: float = REVIEWER_ERROR,
     seed: int = 0,
+    joined: list[JoinedLooks] | None = None,
 ) -> list[Estimate]:
-    """One estimate per site, from tables of sites x strata: one curve for all, and a shift of its log-odds per site."""
+    """One estimate per site, from tables of sites x strata: one curve for all, and a shift of its log-odds per site.
+
+    `joined`: sites have told what they found for several strata together. Where every part is one stratum, that is the
+    same as without.
+    """
     centres = np.zeros(len(sizes)) if centres is None else centres
     curves = Curves.over(strata).with_opinions(opinions or [])
     answers = said_wrong(shifted(curves.theta[:, None, :], SHIFTS[None, :, None]), error)  # curves x shifts x strata
     wrong, right = np.log(answers), np.log1p(-answers)
     total = np.log(curves.weight)[:, None] + np.zeros(len(SPREADS))
+    told = [AnswersOfSite(wrong, right, looked[site], found[site]) for site in range(len(sizes))]
+    if joined is not None and any(one.coarse for one in joined):
+        told = [one.over(answers) for one in joined]
+        found = np.zeros_like(found)  # which of the labels looked at were wrong is not known
     for site in np.flatnonzero(looked.sum(axis=1)):
-        chance = wrong @ found[site] + right @ (looked[site] - found[site])
+        chance = told[site].chance()
         largest = chance.max(axis=1, keepdims=True)
         total += largest + np.log(np.exp(chance - largest) @ prior_of_shifts(centres[site]).T)
     luck = frozen_generator(seed, "looks of sites")
@@ -273,7 +320,7 @@ def estimate_sites(
     return [
         one_site(
             curves.theta[curve],
-            (wrong[curve], right[curve]),
+            told[site].of(curve),
             prior_of_shifts(centres[site])[spread],
             (sizes[site], looked[site], found[site]),
             error,
@@ -285,7 +332,7 @@ def estimate_sites(
 
 def one_site(
     theta: Floats,
-    answers: tuple[Floats, Floats],
+    told: AnswersOfSite,
     prior: Floats,
     counts: tuple[Integers, Floats, Floats],
     error: float,
@@ -293,8 +340,7 @@ def one_site(
 ) -> Estimate:
     """The estimate of a site, given drawn curves."""
     sizes, looked, found = counts
-    wrong, right = answers
-    logarithm = wrong @ found + right @ (looked - found) + np.log(np.maximum(prior, 1e-300))
+    logarithm = told.chance() + np.log(np.maximum(prior, 1e-300))
     weight = np.exp(logarithm - logarithm.max(axis=1, keepdims=True))
     weight /= weight.sum(axis=1, keepdims=True)
     steps = np.cumsum(weight, axis=1)
@@ -302,7 +348,8 @@ def one_site(
     # The mean over all shifts varies less than that over the drawn ones.
     mean = sum((weight[:, [one]] * shifted(theta, SHIFTS[one])).mean(axis=0) for one in range(len(SHIFTS)))
     drawn = shifted(theta, SHIFTS[place][:, None])
-    return Estimate(sizes, looked, np.asarray(mean), drawn_wrong(drawn, sizes, looked, found, error, luck))
+    seen = np.zeros_like(looked) if told.coarse else looked
+    return Estimate(sizes, looked, np.asarray(mean), drawn_wrong(drawn, sizes, seen, found, error, luck))
 
 
 def summed(parts: list[Estimate]) -> Estimate:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
+from fedwinnow.errors import RunError, UsageError
 from fedwinnow.options import Part, option
 
 LEAST = 1e-7  # the least probability in losses that divide by one or take its logarithm
@@ -158,3 +162,72 @@ def sharpened(probabilities: Tensor, temperature: float) -> Tensor:
     """p^(1/T), made to sum to 1."""
     powers = probabilities.pow(1 / temperature)
     return powers / powers.sum(1, keepdim=True)
+
+
+# --- losses that a program hands over ------------------------------------------------------------------------------
+
+FORMS = "loss(logits, target), or loss(logits, target, class_counts)"
+
+
+@dataclass(frozen=True)
+class OwnLoss(Loss):
+    """A function of a program; it returns the loss of every sample, or their mean."""
+
+    function: Any = option(..., "The function, or a module of torch.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.function) or isinstance(self.function, type):
+            made = f"; make it first: {self.function.__name__}()" if isinstance(self.function, type) else ""
+            raise UsageError(f"{self.function!r} was given as a loss; allowed: {FORMS}{made}.")
+        _ = self.takes
+
+    def __str__(self) -> str:
+        return str(getattr(self.function, "__name__", None) or type(self.function).__name__).strip("<>")
+
+    @cached_property
+    def takes(self) -> int:
+        """How many arguments the function takes: two, or three."""
+        try:
+            signature = inspect.signature(self.function)
+        except (TypeError, ValueError):  # some functions in C do not tell
+            return 2
+        # A third argument with a default is for something else (reduction, weight), unless it has the name.
+        for count in (3, 2):
+            try:
+                bound = signature.bind(*range(count)).arguments
+            except TypeError:
+                continue
+            third = list(signature.parameters.values())[2:3] if count == 3 and len(bound) == 3 else []
+            if count == 2 or (third and (third[0].name == "class_counts" or third[0].default is third[0].empty)):
+                return count
+        raise UsageError(f"the loss {self} takes {signature}; allowed: {FORMS}.")
+
+    def asked(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
+        """What the function returns, checked."""
+        function: Callable[..., Any] = self.function
+        found = function(logits, target) if self.takes == 2 else function(logits, target, class_counts)
+        if not isinstance(found, Tensor) or found.shape not in ((), (1,), (len(logits),)):
+            what = f"of the shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"({type(found).__name__})"
+            raise RunError(
+                f"the loss {self} returned something {what}; allowed: one number for each of the {len(logits)} samples,"
+                " or their mean, as a tensor."
+            )
+        return found
+
+    def __call__(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
+        found = self.asked(logits, target, class_counts)
+        if found.dim() == 0 and len(logits) != 1:
+            raise RunError(
+                f"the loss {self} returns a mean, but this method needs the loss of every sample: let it return one "
+                "number per sample (reduction='none')."
+            )
+        return found.reshape(len(logits))
+
+    def mean(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
+        return self.asked(logits, target, class_counts).mean()
+
+
+def loss_of(value: Any) -> Any:
+    """A function as a loss; the name of a loss, its table, or a loss, as it is."""
+    return value if isinstance(value, str | dict | Part) else OwnLoss(function=value)

@@ -1,10 +1,13 @@
-"""What travels: named tensors, and models whose weights are one vector."""
+"""What travels: named tensors, what a reply must look like, and models whose weights are one vector."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import median
 from typing import Any, Literal
 
 import torch
@@ -14,7 +17,9 @@ from fedwinnow.errors import RunError, UsageError
 from fedwinnow.mathematics.heads import Head, as_head
 
 Payload = dict[str, Tensor]
-Exposure = Literal["model", "client", "sample"]  # what the receiver can learn about: the model, the site, a sample
+# What the receiver can learn about: nothing (only the sum over sites tells something), the model, the site, a sample.
+Exposure = Literal["masked", "model", "client", "sample"]
+Summing = Literal["mean", "sum"]  # over sites: the mean weighted by their samples, or the plain sum
 
 
 class Received(Payload):
@@ -65,9 +70,136 @@ def problem_with(payload: object, exposes: dict[str, Exposure]) -> str | None:
 
 def is_finite(value: Tensor) -> bool:
     """Whether there is no NaN and no infinity: both show in the minimum and maximum, which take one pass."""
+    if value.is_complex():
+        value = torch.view_as_real(value)
     if not value.is_floating_point() or not value.numel():
         return True
+    if value.element_size() == 1:  # torch finds no minimum of such numbers
+        value = value.float()
     return bool(torch.isfinite(torch.stack(value.detach().aminmax())).all())
+
+
+# --- what a reply must look like: it comes from another machine, so nothing is taken from it before it was compared ---
+
+SAMPLES: Literal["samples"] = "samples"  # in a shape or as the largest value: the number of samples that the site has
+Length = int | None | Literal["samples"]  # None: any
+
+NUMBERS = (torch.float32, torch.float64)
+WHOLE = (torch.int64, torch.int32)
+TRUTH = (torch.bool,)
+
+LARGEST = 1e12  # the largest number that a site tells: its square is still finite
+FARTHEST = 1e6  # trained weights may be larger than all that were sent by this factor, and weights below 1 up to it
+# An update that is larger than the usual one of its round by the first factor, and than the model by the second, is no
+# result of training: with the mean it would end the training of all others.
+BEYOND_OTHERS, BEYOND_MODEL = 100.0, 10.0
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class ReplyForm:
+    """What one tensor of a reply must look like.
+
+    The shape `()` is one number, alone or in a vector of length 1; None is any shape.
+    """
+
+    shape: tuple[Length, ...] | None = ()
+    dtypes: tuple[torch.dtype, ...] | None = NUMBERS
+    least: float = -LARGEST
+    most: float | Literal["samples"] | None = LARGEST  # None: the values are not compared
+    whole: bool = False  # whole numbers of any type
+    needed: bool = True
+    check: Callable[[Tensor], str | None] | None = None  # why a tensor of the right form is still no valid one
+
+
+MODEL = ReplyForm(None, None)  # compared with the model that was sent, see `problem_with_model`
+COUNT = ReplyForm((), (*WHOLE, *NUMBERS), least=0, most=SAMPLES, whole=True)
+SHARE = ReplyForm((), least=0, most=1)
+
+
+def maybe(forms: Mapping[str, ReplyForm]) -> dict[str, ReplyForm]:
+    """The same forms for keys that may also be missing."""
+    return {key: replace(form, needed=False) for key, form in forms.items()}
+
+
+def problem_with_forms(reply: Payload, forms: Mapping[str, ReplyForm], samples: int) -> str | None:
+    """Why a reply of finite tensors does not have these forms; None if it has. `samples`: how many the site has."""
+    for key, form in forms.items():
+        if key in reply:
+            if (problem := problem_with_form(reply[key], form, samples)) is not None:
+                return f"'{key}' in its reply {problem}"
+        elif form.needed:
+            return f"its reply has no '{key}', which the method needs; it has {sorted(reply)}"
+    return None
+
+
+def problem_with_form(value: Tensor, form: ReplyForm, samples: int) -> str | None:
+    """Why one tensor does not have its form; None if it has."""
+    if form.dtypes is not None and value.dtype not in form.dtypes:
+        return f"is {value.dtype}, not {' or '.join(map(str, form.dtypes))}"
+    if form.shape is not None and not fits(tuple(value.shape), form.shape, samples):
+        wanted = tuple(samples if side == SAMPLES else side for side in form.shape)
+        shown = ", ".join("any" if side is None else str(side) for side in wanted)
+        return f"has the shape {tuple(value.shape)}, not ({shown})"
+    if form.dtypes is not None and form.most is not None and value.numel():
+        least, most = form.least, float(samples) if form.most == SAMPLES else float(form.most)
+        numbers = value if value.is_floating_point() else value.double()
+        low, high = (float(end) for end in torch.aminmax(numbers))
+        slack = 0.0 if form.whole else ROUNDING * max(1.0, most if math.isfinite(most) else 1.0)
+        if not (low >= least - slack and high <= most + slack):
+            return f"has values from {low:g} to {high:g}; allowed: {least:g} to {most:g}"
+        if form.whole and not bool((numbers == numbers.round()).all()):
+            return "has numbers that are not whole"
+    return None if form.check is None else form.check(value)
+
+
+def fits(shape: tuple[int, ...], form: tuple[Length, ...], samples: int) -> bool:
+    """Whether a shape is of this form."""
+    if not form:
+        return shape in ((), (1,))
+    wanted = tuple(samples if side == SAMPLES else side for side in form)
+    return len(shape) == len(wanted) and all(side in (None, one) for one, side in zip(shape, wanted, strict=True))
+
+
+def problem_with_model(reply: Payload, weights: Payload, trainable: int) -> str | None:
+    """Why a reply does not fit the model that was sent; None if it fits.
+
+    It may have another shape, another type of numbers, or values so large that training must have failed.
+    """
+    for key, value in weights.items():
+        if key not in reply:
+            continue
+        if reply[key].shape != value.shape:
+            return f"'{key}' in its reply has the shape {tuple(reply[key].shape)}, not {tuple(value.shape)}"
+        if reply[key].dtype != value.dtype:
+            return f"'{key}' in its reply is {reply[key].dtype}, not {value.dtype}"
+        if not value.is_floating_point():
+            if value.numel() and not 0 <= int(reply[key].min()) <= int(reply[key].max()) <= LARGEST:
+                return f"'{key}' in its reply has counts outside 0 to {LARGEST:g}"
+        elif (high := magnitude(reply[key])) > FARTHEST:  # most replies need no second look
+            limit = FARTHEST * max(1.0, magnitude(value[:trainable]))
+            if high > LARGEST or magnitude(reply[key][:trainable]) > limit:
+                return f"'{key}' in its reply has values up to {high:g}: the training has diverged"
+    return None
+
+
+def far_away(updates: Sequence[float], model: float) -> list[int]:
+    """Which of these updates, by their largest number, are far from what the others make of this model."""
+    if len(updates) < 3:
+        return []  # of two, neither can be called the usual one
+    limit = max(BEYOND_OTHERS * median(updates), BEYOND_MODEL * max(1.0, model))
+    return [place for place, size in enumerate(updates) if size > limit]
+
+
+def magnitude(value: Tensor) -> float:
+    """The largest absolute value; 0 of an empty tensor."""
+    if not value.numel():
+        return 0.0
+    low, high = torch.aminmax(value.detach())
+    return max(-float(low), float(high))
+
+
+# --- models whose weights are one vector -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -29,20 +29,24 @@ LUMA = (0.299, 0.587, 0.114)
 def strong_view(images: Tensor, generator: torch.Generator) -> Tensor:
     """Three random operations of random strength on each image, one after the other, then a grey patch."""
     for _ in range(PASSES):
-        kinds = torch.randint(len(OPERATIONS), (len(images),), generator=generator).to(images.device)
+        kinds = torch.randint(len(OPERATIONS), (len(images),), generator=generator)
         strength = torch.rand(len(images), generator=generator).to(images.device)
         images = changed(images, kinds, strength)
     return patched(images, torch.rand(3, len(images), generator=generator).to(images.device))
 
 
 def changed(images: Tensor, kinds: Tensor, strength: Tensor) -> Tensor:
-    """Each image changed by operation number `kinds`, with a strength from 0 to 1."""
+    """Each image changed by operation number `kinds`, with a strength from 0 to 1.
+
+    The kinds stay on the CPU: there the members of a group are found without waiting for a GPU.
+    """
     images = images.clone()
     for group, change in ((TONES, toned), (BLENDS, blended), (MOVES, moved)):
         first = OPERATIONS.index(group[0])
         members = ((kinds >= first) & (kinds < first + len(group))).nonzero().flatten()
         if len(members):
-            images[members] = change(images[members], kinds[members] - first, strength[members])
+            places = members.to(images.device)
+            images[places] = change(images[places], kinds[members] - first, strength[places])
     return images
 
 
@@ -71,7 +75,7 @@ def toned(images: Tensor, kinds: Tensor, strength: Tensor) -> Tensor:
     values = torch.arange(256.0, device=images.device)
     tables = values.expand(count, channels, 256).clone()
     for number, name in enumerate(TONES):
-        members = (kinds == number).nonzero().flatten()
+        members = (kinds == number).nonzero().flatten().to(images.device)
         if len(members):
             tables[members] = table(name, values, histogram[members], strength[members].view(-1, 1, 1))
     return tables.round().clamp(0, 255).to(torch.uint8).flatten()[place]
@@ -119,8 +123,8 @@ def blended(images: Tensor, kinds: Tensor, strength: Tensor) -> Tensor:
     """The image blended with its grey version (saturation) or with its smooth version (sharpness)."""
     exact = images.float()
     other = exact.clone()
-    greyed = (kinds == BLENDS.index("saturation")).nonzero().flatten()
-    smoothed = (kinds == BLENDS.index("sharpness")).nonzero().flatten()
+    greyed = (kinds == BLENDS.index("saturation")).nonzero().flatten().to(images.device)
+    smoothed = (kinds == BLENDS.index("sharpness")).nonzero().flatten().to(images.device)
     other[greyed] = luma(exact[greyed]).unsqueeze(-1).expand_as(exact[greyed])
     other[smoothed] = smooth(exact[smoothed])
     return torch.lerp(other, exact, factor(strength).view(-1, 1, 1, 1)).round().clamp(0, 255).to(torch.uint8)
@@ -144,7 +148,7 @@ def moved(images: Tensor, kinds: Tensor, strength: Tensor) -> Tensor:
     """Images turned, sheared or shifted, with the nearest pixel; pixels from outside the image are black."""
     count, height, width, _ = images.shape
     down, right = (height - 1) / 2, (width - 1) / 2
-    signed = 2 * strength - 1
+    signed, kinds = 2 * strength - 1, kinds.to(images.device)
     chosen = {name: torch.where(kinds == number, signed, 0.0).view(-1, 1, 1) for number, name in enumerate(MOVES)}
     angle = ROTATION * chosen["rotate"]
     y = (torch.arange(height, device=images.device) - down).view(1, height, 1)

@@ -19,6 +19,7 @@ SMALLEST_GAP = 1e-8  # means that lie closer together are one component
 LARGEST = 1e100  # squares of larger numbers could leave float64; they count as infinite
 EMPTY_BELOW = 0.5  # a component that holds less than half a sample holds nothing
 LLOYD_STEPS = 100
+LOOK = 8  # steps on a GPU between two looks whether all rows have stopped
 
 
 class MixtureOptions(TypedDict, total=False):
@@ -225,6 +226,8 @@ def weights_from(low: Tensor, limits: Limits) -> Tensor:
 
 def climb(data: Tensor, present: Tensor, parameters: Tensor, limits: Limits, steps: int, tolerance: float) -> Tensor:
     """E and M steps; each row stops by itself once its mean log-likelihood moves by less than the tolerance."""
+    if data.device.type == "cuda":
+        return climb_together(data, present, parameters, limits, steps, tolerance)
     parameters = parameters.clone()
     running = torch.arange(len(data), device=data.device)
     previous = torch.full_like(data[:, 0], -math.inf)
@@ -237,6 +240,22 @@ def climb(data: Tensor, present: Tensor, parameters: Tensor, limits: Limits, ste
             running, data, present, previous = running[moving], data[moving], present[moving], previous[moving]
             if len(running) == 0:
                 break
+    return parameters
+
+
+def climb_together(
+    data: Tensor, present: Tensor, parameters: Tensor, limits: Limits, steps: int, tolerance: float
+) -> Tensor:
+    """The same for a GPU: rows that have stopped are computed but not moved, so that it is rarely waited for."""
+    moving = torch.ones_like(data[:, 0], dtype=torch.bool)
+    previous = torch.full_like(data[:, 0], -math.inf)
+    for step in range(1, steps + 1):
+        share, likelihood = posteriors(data, present, parameters)
+        parameters = torch.where(moving[:, None, None], maximised(data, share, parameters, limits), parameters)
+        moving = moving & ((likelihood - previous).abs() >= tolerance)
+        previous = likelihood
+        if step % LOOK == 0 and not bool(moving.any()):
+            break
     return parameters
 
 
@@ -263,7 +282,7 @@ def quantile_start(data: Tensor, present: Tensor, limits: Limits) -> Tensor:
     for _ in range(LLOYD_STEPS):
         now = torch.searchsorted(ascending, border, right=True)
         now = torch.minimum(now.clamp(min=1), (count.unsqueeze(-1) - 1).clamp(min=1))
-        if torch.equal(now, below):
+        if data.device.type != "cuda" and torch.equal(now, below):  # to ask a GPU costs more than to repeat a step
             break
         below = now
         sum_low = sums.gather(-1, below)

@@ -21,13 +21,13 @@ def random_view(images: Tensor, views: str, generator: torch.Generator) -> Tenso
     if views == "strong":
         return strong_view(random_view(images, "crop_flip", generator), generator)
     count, height, width, _ = images.shape
-    column = torch.arange(width).view(1, 1, width)
-    flip = (torch.rand(count, generator=generator) < 0.5).view(count, 1, 1)
+    device = images.device  # only what is drawn comes from the CPU, so that a GPU need not wait for indices
+    column = torch.arange(width, device=device).view(1, 1, width)
+    flip = (torch.rand(count, generator=generator) < 0.5).view(count, 1, 1).to(device)
     columns = torch.where(flip, width - 1 - column, column)
-    rows = torch.arange(height).view(1, height, 1)
+    rows = torch.arange(height, device=device).view(1, height, 1)
     if views == "crop_flip":
         images = functional.pad(images, (0, 0, PADDING, PADDING, PADDING, PADDING))
-        shift = torch.randint(2 * PADDING + 1, (2, count, 1, 1), generator=generator)
+        shift = torch.randint(2 * PADDING + 1, (2, count, 1, 1), generator=generator).to(device)
         rows, columns = rows + shift[0], columns + shift[1]
-    place = (torch.arange(count).view(count, 1, 1), rows, columns)
-    return images[tuple(index.to(images.device) for index in place)]
+    return images[torch.arange(count, device=device).view(count, 1, 1), rows, columns]

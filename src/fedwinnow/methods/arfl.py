@@ -22,9 +22,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedwinnow.federation.method import Method, Replies
+from fedwinnow.federation.method import Method, Replies, model_forms
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.aggregators import WeightedMean
+from fedwinnow.mathematics.payload import Payload, ReplyForm, Summing
 from fedwinnow.options import option
 
 BLOCK = 2**20  # numbers that are worked on at once
@@ -37,6 +38,7 @@ class Arfl(Method):
     """Robust averaging: clients whose parameters lie off a repeated-median line weigh less."""
 
     name: ClassVar[str] = "arfl"
+    sums: ClassVar[dict[str, Summing]] = {}
     citation: ClassVar[str] = "Fu et al., Attack-Resistant Federated Learning, arXiv 1912.11464"
     own_aggregation: ClassVar[bool] = True
 
@@ -44,6 +46,9 @@ class Arfl(Method):
     threshold: float = option(0.1, "A value of less weight is moved onto the line.", symbol="δ", at_least=0, at_most=1)
     power: float = option(2.0, "The summed weights are raised to this power.", source="code", at_least=0)
     by_size: bool = option(False, "Also weigh clients by their number of samples, which the method ignores.")
+
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        return model_forms(server)
 
     def merge(self, server: Server, replies: Replies) -> None:
         models = dict(replies)  # all together, because every parameter is compared over the clients

@@ -66,7 +66,7 @@ class CoTeaching(TwoModels):
     def train(self, client: Client, got: Payload) -> Payload:
         first, second = self.load_both(client, got)
         share = self.share(client, self.rate(client, first, second))  # R(t), line 8
-        small = torch.zeros(len(client), dtype=torch.bool)
+        small = torch.zeros(len(client), dtype=torch.bool, device=client.given.device)
 
         def objective(rows: Tensor, x: Tensor, y: Tensor) -> Tensor:
             answers = first.module(x), second.module(x)
@@ -75,8 +75,9 @@ class CoTeaching(TwoModels):
             count = kept_count(len(pool), share)
             # Algorithm 1, lines 4-5: the samples with the smallest losses under each model
             by_first, by_second = (pool[smallest(loss[pool], count)] for loss in losses)
-            small[rows] = False
-            small[rows[by_first.cpu()]] = True
+            places = rows.to(y.device)
+            small[places] = False
+            small[places[by_first]] = True
             return losses[0][by_second].mean() + losses[1][by_first].mean()  # lines 6-7
 
         client.fit(objective, model=(first, second))

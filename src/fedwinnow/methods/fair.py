@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.method import Method, Replies
+from fedwinnow.federation.method import Method, Replies, model_forms
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.aggregators import WeightedMean
-from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.payload import Exposure, Payload, ReplyForm, Summing
 from fedwinnow.mathematics.scaling import zero_to_one
 from fedwinnow.mathematics.two_gaussians import exact
 from fedwinnow.options import option
@@ -40,6 +40,7 @@ class Fair(Method):
     """Clients chosen and weighted by their quality: how much their training lowers the loss on trusted samples."""
 
     name: ClassVar[str] = "fair"
+    sums: ClassVar[dict[str, Summing]] = {}
     citation: ClassVar[str] = "Deng et al., FAIR: Quality-Aware Federated Learning, INFOCOM 2021"
     stages: ClassVar[tuple[str, ...]] = ("visit", "select")
     needs: ClassVar[tuple[str, ...]] = ("trusted_data",)
@@ -71,6 +72,10 @@ class Fair(Method):
 
     def start(self, server: Server) -> None:
         server.state["expected"] = torch.full((server.clients,), torch.nan, dtype=torch.float64)
+
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        local = {"drop": ReplyForm()} if self.quality == "local" else {}
+        return model_forms(server) | local
 
     def visiting(self, server: Server) -> bool:
         """Whether the first passes over all clients still go on."""

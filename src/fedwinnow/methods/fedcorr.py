@@ -29,16 +29,16 @@ from torch import Tensor
 
 from fedwinnow.errors import FedwinnowWarning, UsageError
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
+from fedwinnow.federation.method import Exchange, Method, Replies, Verdict, model_forms
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.intrinsic_dimension import local_intrinsic_dimensionality
-from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.payload import COUNT, SHARE, Exposure, Payload, ReplyForm, Summing
 from fedwinnow.mathematics.proximal import distance_to
 from fedwinnow.mathematics.small_loss import estimated_rate
 from fedwinnow.mathematics.two_gaussians import fit_two_gaussians
 from fedwinnow.options import option
 from fedwinnow.steps.site_labels import confident_labels, current_labels, largest, sample_losses, upper_half_where_wrong
-from fedwinnow.steps.stages import rounds_of_passes, steps_of_turn, watch_replies
+from fedwinnow.steps.stages import if_any, rounds_of_passes, steps_of_turn, watch_replies
 
 NO_USUAL = "no round fine-tunes on clean sites or trains on all corrected labels"
 
@@ -47,6 +47,7 @@ NO_USUAL = "no round fine-tunes on clean sites or trains on all corrected labels
 class PaperFedCorr(Method):
     """The three stages of the paper."""
 
+    sums: ClassVar[dict[str, Summing]] = {}
     citation: ClassVar[str] = "Xu et al., FedCorr: Multi-Stage Federated Learning for Label Noise Correction, CVPR 2022"
     stages: ClassVar[tuple[str, ...]] = ("correct", "fine_tune", "usual")
     exposes: ClassVar[dict[str, Exposure]] = {
@@ -108,6 +109,12 @@ class PaperFedCorr(Method):
         leash = self.beta * server.state["rate"][client] if server.round <= self.lengths(server)[0] else torch.zeros(())
         return {**server.weights, "leash": leash.float().reshape(1)}
 
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        if ask in ("correct_labels", "relabel_all"):
+            changed = {"relabelled": COUNT}
+            return changed | {"rate": SHARE} if ask == "correct_labels" else changed
+        return model_forms(server) | ({"lid": ReplyForm()} if ask == "train_and_measure" else {})
+
     def merge(self, server: Server, replies: Replies) -> None:
         """FedAvg; the LID of a client is summed over the passes."""
         replies, news = watch_replies(replies, maybe=("lid",))
@@ -143,8 +150,9 @@ class PaperFedCorr(Method):
     def correction_round(self, server: Server, index: int) -> Generator[Exchange, Replies, None]:
         """Stage 1: train the clients in turn; after each pass, find the noisy ones and let them correct labels."""
         for clients in steps_of_turn(server, index, self.group):
-            replies = yield Exchange("train_and_measure", clients, lambda client: self.send(server, client))
-            self.merge(server, replies)
+            replies = yield Exchange("train_and_measure", clients, lambda client: self.send(server, client), turn=True)
+            if (answered := if_any(replies)) is not None:
+                self.merge(server, answered)
         if (index + 1) % server.rounds_per_pass == 0:
             noisy = self.split_clients(server)
             server.note(noisy_clients=len(noisy))

@@ -26,14 +26,15 @@ import torch
 from torch import Tensor
 
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
+from fedwinnow.federation.method import Exchange, Method, Replies, Verdict, model_forms
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.payload import Exposure, Payload, ReplyForm, Summing
 from fedwinnow.mathematics.two_gaussians import MixtureOptions, TwoGaussians, exact, fit_two_gaussians
 from fedwinnow.options import option
 from fedwinnow.steps.site_labels import current_labels, sample_losses
-from fedwinnow.steps.stages import rounds_of_passes, steps_of_turn, warn_of_long_warm_up, watch_replies
+from fedwinnow.steps.stages import if_any, rounds_of_passes, steps_of_turn, warn_of_long_warm_up, watch_replies
 
+SLACK = 0.01  # how far the weights of a mixture may be from adding up to 1
 UNSEEN = torch.nan
 
 
@@ -44,6 +45,7 @@ class PaperFedDiv(Method):
     The option `filter` has an effect only in `FedDiv`; it is declared here to keep its place in the order of options.
     """
 
+    sums: ClassVar[dict[str, Summing]] = {}
     citation: ClassVar[str] = "Li et al., FedDiv: Collaborative Noise Filtering for Federated Learning, AAAI 2024"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "filter")
     exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "mixture": "client"}
@@ -88,12 +90,18 @@ class PaperFedDiv(Method):
         if server.round <= rounds_of_passes(server, self.passes):  # lines 4 to 6
             server.note(stage="warm_up")
             for clients in steps_of_turn(server, server.round - 1, self.group):
-                replies = yield Exchange("warm_up", clients, lambda client: dict(server.weights))
-                self.average_models(server, replies)
+                replies = yield Exchange("warm_up", clients, lambda client: dict(server.weights), turn=True)
+                if (answered := if_any(replies)) is not None:
+                    self.average_models(server, answered)
         else:  # lines 7 to 30
             server.note(stage="filter")
             replies = yield Exchange("train", self.choose(server), lambda client: self.send(server, client))
             self.merge(server, replies)
+
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        return model_forms(server) | (
+            {} if ask == "warm_up" else {"mixture": ReplyForm((6,), check=problem_with_mixture)}
+        )
 
     def send(self, server: Server, client: int) -> Payload:
         """The global model and the federated filter."""
@@ -291,6 +299,15 @@ class PaperFedDiv(Method):
         return Verdict(1.0 - self.p_clean(logits, client.given, got["filter"]), logits.argmax(1))
 
 
+def problem_with_mixture(flat: Tensor) -> str | None:
+    """Why six numbers are neither a mixture nor the zeros of a site that tells none; None if they are."""
+    variances, weights = flat[2:4], flat[4:6]
+    whole = abs(float(weights.sum()) - 1) < SLACK and bool((weights >= 0).all())
+    if not bool(flat.any()) or (whole and bool((variances > 0).all())):
+        return None
+    return "is no mixture: its variances must be above 0, and its two weights add up to 1"
+
+
 def best(predicted: Tensor) -> torch.return_types.max:
     """The largest probability of each sample (`values`) and ŷ(x), the class that has it (`indices`)."""
     return predicted.softmax(1).max(1)
@@ -369,6 +386,10 @@ class FedDiv(PaperFedDiv):
         super().start(server)
         if self.first_filter == "middle":
             server.state["filter"] = torch.tensor(MIDDLE, dtype=torch.float64)
+
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        forms = super().forms(server, ask, sent)
+        return {key: form for key, form in forms.items() if key != "mixture" or self.filter != "local"}
 
     def merge(self, server: Server, replies: Replies) -> None:
         """With `filter=local` no filter is sent."""

@@ -27,12 +27,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
 from fedwinnow.federation.client import Client, pieces
-from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
+from fedwinnow.federation.method import Exchange, Method, Replies, Verdict, model_forms
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.aggregators import Combine, HeldModels, length, weighted_mean
 from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.losses import Loss
-from fedwinnow.mathematics.payload import Exposure, Payload, Slot
+from fedwinnow.mathematics.payload import TRUTH, Exposure, Payload, ReplyForm, Slot, Summing
 from fedwinnow.mathematics.small_loss import ROUNDING, smallest
 from fedwinnow.options import option
 from fedwinnow.steps.noisy_sites import (
@@ -60,6 +60,7 @@ class FedElc(Method):
     """
 
     name: ClassVar[str] = "fedelc"
+    sums: ClassVar[dict[str, Summing]] = {}
     citation: ClassVar[str] = "Jiang et al., Tackling Noisy Clients with End-to-end Label Correction, CIKM 2024"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "correct")
     own_aggregation: ClassVar[bool] = True
@@ -148,6 +149,11 @@ class FedElc(Method):
             replies = yield Exchange("measure", server.available, lambda client: dict(server.weights))
             found = noisy_by_indicator(server, replies, self.detect, covariance=self.covariance, measure="sum")
             give_roles(server, *found)
+
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        if ask == "measure":
+            return {"indicator": ReplyForm((server.classes,)), "present": ReplyForm((server.classes,), TRUTH)}
+        return model_forms(server)
 
     def send(self, server: Server, client: int) -> Payload:
         """The global model, and whether the client is noisy."""

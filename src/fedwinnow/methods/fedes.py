@@ -29,10 +29,10 @@ import torch
 from torch import Tensor
 
 from fedwinnow.federation.client import Client, Step, StepWrapper
-from fedwinnow.federation.method import Exchange, Method, Replies
+from fedwinnow.federation.method import Exchange, Method, Replies, model_forms
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.aggregators import WeightedMean
-from fedwinnow.mathematics.payload import FlatModel, Payload
+from fedwinnow.mathematics.payload import FlatModel, Payload, ReplyForm, Summing
 from fedwinnow.mathematics.scaling import zero_to_one
 from fedwinnow.options import option
 from fedwinnow.steps.contributions import loss_drops, shapley_values
@@ -60,6 +60,7 @@ class FederatedEarlyStopping(Method):
     stage 1, and momentum and decay do not move frozen parameters.
     """
 
+    sums: ClassVar[dict[str, Summing]] = {}
     stages: ClassVar[tuple[str, ...]] = ("pre_train", "measure", "adaptive")
     own_aggregation: ClassVar[bool] = True
     forwards: ClassVar[dict[str, str]] = {
@@ -155,6 +156,9 @@ class FederatedEarlyStopping(Method):
         else:
             replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
             self.merge(server, replies)
+
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        return model_forms(server)
 
     # --- Section 4.1: federated noise estimation -------------------------------------------------------------------
 

@@ -30,11 +30,11 @@ from torch import Tensor
 
 from fedwinnow.encoders.encoded_views import ViewKind
 from fedwinnow.federation.client import Client, Step, StepWrapper
-from fedwinnow.federation.method import Method, Replies, Verdict
+from fedwinnow.federation.method import Method, Replies, Verdict, model_forms
 from fedwinnow.federation.server import Server
 from fedwinnow.federation.view_kinds import view_kind
 from fedwinnow.mathematics.distillation import divergence
-from fedwinnow.mathematics.payload import Exposure, FlatModel, Payload
+from fedwinnow.mathematics.payload import SAMPLES, Exposure, FlatModel, Payload, ReplyForm, Summing, maybe
 from fedwinnow.mathematics.two_gaussians import TwoGaussians, exact, fit_two_gaussians
 from fedwinnow.models.features import logits_and_features
 from fedwinnow.options import option
@@ -72,6 +72,7 @@ class RevisedTargets:
 class GlobalReviser(Method):
     """FedGR as the paper describes it, with the options of every variant."""
 
+    sums: ClassVar[dict[str, Summing]] = {}
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "revise")
     exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "sample_loss": "sample"}
 
@@ -168,6 +169,9 @@ class GlobalReviser(Method):
     def send(self, server: Server, client: int) -> Payload:
         """Line 4: the model, and the clean probabilities of this client's samples."""
         return {**server.weights, **server.recall(client)}
+
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        return model_forms(server) | maybe({"sample_loss": ReplyForm((SAMPLES,))})
 
     def merge(self, server: Server, replies: Replies) -> None:
         """Lines 6 and 7: average the models (eq. 2) and sieve the samples of all clients that sent their losses."""

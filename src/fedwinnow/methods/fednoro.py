@@ -27,11 +27,11 @@ import torch
 from torch import Tensor
 
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
+from fedwinnow.federation.method import Exchange, Method, Replies, Verdict, model_forms
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.intrinsic_dimension import local_intrinsic_dimensionality
 from fedwinnow.mathematics.losses import LogitAdjustment
-from fedwinnow.mathematics.payload import Exposure, FlatModel, Payload
+from fedwinnow.mathematics.payload import TRUTH, Exposure, FlatModel, Payload, ReplyForm, Summing
 from fedwinnow.options import option
 from fedwinnow.steps.noisy_sites import (
     CLEAN,
@@ -58,6 +58,7 @@ class PaperFedNoRo(Method):
     options.
     """
 
+    sums: ClassVar[dict[str, Summing]] = {}
     citation: ClassVar[str] = "Wu et al., FedNoRo: Towards Noise-Robust Federated Learning, IJCAI 2023"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "robust")
     own_aggregation: ClassVar[bool] = True
@@ -120,6 +121,11 @@ class PaperFedNoRo(Method):
         if server.round == last:
             replies = yield Exchange("measure", server.available, lambda client: dict(server.weights))
             self.split_clients(server, replies)
+
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        if ask == "measure":
+            return {"indicator": ReplyForm((server.classes,)), "present": ReplyForm((server.classes,), TRUTH)}
+        return model_forms(server)
 
     def send(self, server: Server, client: int) -> Payload:
         """The global model, whether the client is noisy, and λ."""
@@ -276,6 +282,11 @@ class FedNoRo(PaperFedNoRo):
 
     def by_class(self) -> dict[str, int]:
         return super().by_class() if self.indicator == "class_loss" else {}
+
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        if ask == "measure" and self.indicator != "class_loss":
+            return {"indicator": ReplyForm((1,)), "present": ReplyForm((1,), TRUTH)}
+        return super().forms(server, ask, sent)
 
     def measure(self, client: Client, got: Payload) -> Payload:
         """With another `indicator`, one mean over all samples of the client; larger means noisier."""

@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedwinnow.federation.client import Client, scoring_batch
-from fedwinnow.federation.method import Method, Replies, Verdict
+from fedwinnow.federation.method import Method, Replies, Verdict, model_forms
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.payload import Exposure, FlatModel, Payload
+from fedwinnow.mathematics.payload import SHARE, Exposure, FlatModel, Payload, ReplyForm, Summing
 from fedwinnow.mathematics.scaling import zero_to_one
 from fedwinnow.mathematics.two_gaussians import exact, fit_two_gaussians
 from fedwinnow.models.features import through_head
@@ -40,6 +40,7 @@ class FedRn(Method):
     """Clean samples by an ensemble of the client's own last model and those of its k most reliable neighbours."""
 
     name: ClassVar[str] = "fedrn"
+    sums: ClassVar[dict[str, Summing]] = {}
     citation: ClassVar[str] = "Kim et al., FedRN: Exploiting k-Reliable Neighbors, CIKM 2022"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "neighbours")
     exposes: ClassVar[dict[str, Exposure]] = {
@@ -98,6 +99,9 @@ class FedRn(Method):
         for place, neighbour in enumerate(members):
             payload |= {f"neighbour{place}.{key}": value for key, value in server.recall(neighbour).items()}
         return payload | {"reliability": reliability}
+
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        return model_forms(server) | {"accuracy": SHARE, "output": ReplyForm((server.classes,))}
 
     def reliable(self, server: Server, client: int) -> tuple[list[int], Tensor]:
         """The k most reliable neighbours and R'(c, n), the client itself first (eqs. 3-5, 7)."""

@@ -27,13 +27,24 @@ import torch
 from torch import Tensor
 
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
+from fedwinnow.federation.method import Exchange, Method, Replies, Verdict, model_forms
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.aggregators import WeightedMean
 from fedwinnow.mathematics.gaussian_mixture import Covariance, fit_mixtures
 from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.losses import CrossEntropy, LogitAdjustment
-from fedwinnow.mathematics.payload import Exposure, FlatModel, Payload, is_finite
+from fedwinnow.mathematics.payload import (
+    COUNT,
+    SAMPLES,
+    Exposure,
+    FlatModel,
+    Payload,
+    ReplyForm,
+    Summing,
+    is_finite,
+    maybe,
+)
+from fedwinnow.models.features import length_of_features
 from fedwinnow.options import option
 from fedwinnow.steps.noisy_sites import (
     CLEAN,
@@ -79,6 +90,7 @@ class FedSir(Method):
     """
 
     name: ClassVar[str] = "fedsir"
+    sums: ClassVar[dict[str, Summing]] = {}
     citation: ClassVar[str] = "Gholami et al., FedSIR: Spectral Client Identification and Relabeling, arXiv 2604.20825"
     stages: ClassVar[tuple[str, ...]] = ("identify", "train")
     own_aggregation: ClassVar[bool] = True
@@ -163,6 +175,18 @@ class FedSir(Method):
             yield from self.refresh(server)
         replies = yield Exchange("train", self.choose(server), lambda client: self.send(server, client))
         self.merge(server, replies)
+
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        if ask == "relabel_samples":
+            return {"samples": COUNT}
+        if ask == "describe":
+            length, classes = length_of_features(server.model.module, server.classes), server.classes
+            vectors = {"directions": (classes, length), "residuals": (classes, None, length)}
+            spectra = ReplyForm((classes, 3), least=0, most=SAMPLES, check=problem_with_shares)
+            return {key: ReplyForm(shape, least=-1, most=1) for key, shape in vectors.items()} | {"spectra": spectra}
+        return model_forms(server) | (
+            maybe({"likeness": ReplyForm((2,), least=0, most=1)}) if ask == "identify" else {}
+        )
 
     def send(self, server: Server, client: int) -> Payload:
         """The global model, whether the client is noisy, and the weight of distillation."""
@@ -381,6 +405,11 @@ class FedSir(Method):
 
 
 # --- spectra of features, in float64 ----------------------------------------------------------------------------------
+
+
+def problem_with_shares(facts: Tensor) -> str | None:
+    """Why the gap and the first share of every class are none, beside its number of samples; None if they are."""
+    return None if bool((facts[:, 1:] <= 1 + 1e-5).all()) else "has a share above 1"
 
 
 def squared_spectrum(rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,7 @@ from torch.nn.functional import one_hot
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.payload import Payload
+from fedwinnow.mathematics.payload import Payload, Summing
 from fedwinnow.mathematics.two_gaussians import exact
 from fedwinnow.options import option
 from fedwinnow.steps.regularisers import SMALLEST, distance_to_prior, entropy, expected_classes
@@ -38,6 +38,7 @@ class JointOpt(Method):
     """Labels follow the mean of the model's last predictions; two penalties keep them from collapsing."""
 
     name: ClassVar[str] = "jointopt"
+    sums: ClassVar[dict[str, Summing]] = {**Method.sums}
     citation: ClassVar[str] = "Tanaka et al., Joint Optimization Framework for Learning with Noisy Labels, CVPR 2018"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "correct", "retrain")
 

@@ -12,7 +12,7 @@ from fedwinnow.errors import RunError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.payload import Exposure, Payload, is_finite
+from fedwinnow.mathematics.payload import COUNT, Exposure, Payload, ReplyForm, Summing, is_finite
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Local(Method):
     """Every site trains by itself on its own samples, and keeps its model: what a site has without the others."""
 
     name: ClassVar[str] = "local"
+    sums: ClassVar[dict[str, Summing]] = {"samples": "sum"}
     own_models: ClassVar[bool] = True
     own_aggregation: ClassVar[bool] = True  # nothing is merged
     exposes: ClassVar[dict[str, Exposure]] = {"samples": "client"}
@@ -27,6 +28,9 @@ class Local(Method):
 
     def send(self, server: Server, client: int) -> Payload:
         return {}  # there is no global model
+
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        return {"samples": COUNT}
 
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
         server.note(stage="train")

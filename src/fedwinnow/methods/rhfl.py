@@ -26,7 +26,7 @@ from torch import Tensor
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Exchange, Method, Replies
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.payload import COUNT, Exposure, Payload, ReplyForm, Summing
 from fedwinnow.mathematics.two_gaussians import exact
 from fedwinnow.options import option
 
@@ -36,6 +36,7 @@ class Rhfl(Method):
     """Each client has its own model, perhaps of another kind, and learns from the others' answers on public samples."""
 
     name: ClassVar[str] = "rhfl"
+    sums: ClassVar[dict[str, Summing]] = {}
     citation: ClassVar[str] = "Fang and Ye, Robust Federated Learning with Noisy and Heterogeneous Clients, CVPR 2022"
     stages: ClassVar[tuple[str, ...]] = ("pre_train", "collaborate")
     needs: ClassVar[tuple[str, ...]] = ("public_data",)
@@ -73,6 +74,13 @@ class Rhfl(Method):
 
     def send(self, server: Server, client: int) -> Payload:
         return {}  # there is no global model
+
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        if "next" not in sent and ask in ("prepare", "align", "train"):
+            return {"samples": COUNT}
+        start, stop = sent["next"].tolist()
+        told = {"probabilities": ReplyForm((stop - start, server.classes), least=0, most=1)}
+        return told | ({"loss": ReplyForm()} if ask == "answer" else {})
 
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
         assert server.public is not None  # declared in `needs`

@@ -24,11 +24,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.method import Method, Replies, Verdict
+from fedwinnow.federation.method import Method, Replies, Verdict, model_forms
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.payload import Exposure, Payload, ReplyForm, Summing
 from fedwinnow.mathematics.small_loss import forgotten_share, kept_count, smallest
-from fedwinnow.models.features import logits_and_features
+from fedwinnow.models.features import length_of_features, logits_and_features
 from fedwinnow.options import option
 from fedwinnow.steps.regularisers import entropy
 from fedwinnow.steps.site_labels import NOTHING, upper_half_where_wrong
@@ -64,6 +64,7 @@ class RobustFl(Method):
     """
 
     name: ClassVar[str] = "rofl"
+    sums: ClassVar[dict[str, Summing]] = {}
     citation: ClassVar[str] = "Yang et al., Robust Federated Learning with Noisy Labels, IEEE Intelligent Systems 2022"
     stages: ClassVar[tuple[str, ...]] = ("given_labels", "pseudo_labels")
     exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "centroids": "client"}
@@ -111,6 +112,10 @@ class RobustFl(Method):
     def question(self, server: Server) -> tuple[str, str]:
         early = server.round <= first_rounds(server.rounds, self.given_rounds)
         return "given_labels" if early else "pseudo_labels", "train"
+
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        length = server.state["centroids"].shape[1] or length_of_features(server.model.module, server.classes)
+        return model_forms(server) | {"centroids": ReplyForm((server.classes, length))}
 
     def send(self, server: Server, client: int) -> Payload:
         return {**server.weights, "centroids": server.state["centroids"]}

@@ -22,8 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwinnow.federation.method import Method, Replies
+from fedwinnow.federation.method import Method, Replies, model_forms
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.payload import Payload, ReplyForm, Summing
 from fedwinnow.mathematics.scaling import zero_to_one
 from fedwinnow.options import option
 from fedwinnow.randomness import uniforms
@@ -35,6 +36,7 @@ class SFedAvg(Method):
     """FedAvg that chooses clients by their Shapley values on trusted samples of the server."""
 
     name: ClassVar[str] = "s_fedavg"
+    sums: ClassVar[dict[str, Summing]] = {}
     citation: ClassVar[str] = "Nagalapatti and Narayanam, Game of Gradients, AAAI 2021"
     needs: ClassVar[tuple[str, ...]] = ("trusted_data",)
 
@@ -62,6 +64,9 @@ class SFedAvg(Method):
         gumbel = -torch.from_numpy(luck).clamp(1e-300, 1 - 1e-16).log().neg().log()
         order = (self.probabilities(server).log() + gumbel).argsort(descending=True, stable=True)
         return sorted(server.available[place] for place in order[: server.per_round].tolist())
+
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        return model_forms(server)
 
     def merge(self, server: Server, replies: Replies) -> None:
         assert server.trusted is not None  # declared in `needs`

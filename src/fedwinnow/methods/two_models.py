@@ -12,7 +12,7 @@ from torch import Tensor
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Method
 from fedwinnow.federation.server import Server
-from fedwinnow.mathematics.payload import Exposure, FlatModel, Payload
+from fedwinnow.mathematics.payload import Exposure, FlatModel, Payload, Summing
 from fedwinnow.options import option
 
 SECOND = "second."  # prefix of the second model's keys
@@ -22,6 +22,7 @@ SECOND = "second."  # prefix of the second model's keys
 class TwoModels(Method):
     """Base of methods with two models; the second starts from other random weights."""
 
+    sums: ClassVar[dict[str, Summing]] = {**Method.sums, "second.weights": "mean", "second.counters": "mean"}
     exposes: ClassVar[dict[str, Exposure]] = {
         **Method.exposes,
         "second.weights": "model",

@@ -29,14 +29,14 @@ from torch import Tensor
 
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.client import Client
-from fedwinnow.federation.method import Exchange, Method, Replies, Verdict
+from fedwinnow.federation.method import Exchange, Method, Replies, Verdict, model_forms
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.losses import sharpened
-from fedwinnow.mathematics.payload import Exposure, Payload
+from fedwinnow.mathematics.payload import SAMPLES, Exposure, Payload, ReplyForm, Summing
 from fedwinnow.options import option
 from fedwinnow.steps.site_labels import NOTHING
-from fedwinnow.steps.stages import after_warm_up, watch_replies
+from fedwinnow.steps.stages import after_warm_up
 
 EVEN = 0.5  # a site's rate at first; also the samples that are added to each class of its mix
 RATE_STEPS = 5  # EM steps of a site's rates after its probabilities have changed
@@ -60,6 +60,7 @@ class Winnow(Method):
     citation: ClassVar[str] = "this project"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "winnow")
     exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "statistics": "client"}
+    sums: ClassVar[dict[str, Summing]] = {**Method.sums, "statistics": "sum"}
     asks: ClassVar[str] = "every site that was visited before, em_steps times a round after the warm-up"
 
     warm_up: float | None = option(
@@ -287,9 +288,14 @@ class Winnow(Method):
         if stage == "winnow" and self.fit == "shared":
             yield from self.fit_filter(server)
         replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
-        passing, news = watch_replies(replies)
-        self.merge(server, passing)
-        server.state["seen"][torch.tensor(list(news))] = True
+        self.merge(server, replies)
+        server.state["seen"][torch.tensor(server.answered, dtype=torch.int64)] = True
+
+    def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
+        if ask != "expect":
+            return model_forms(server)
+        shape = (server.classes, server.classes) if self.filter == "flips" else (2, 3)
+        return {"statistics": ReplyForm(shape, least=0, most=SAMPLES)}
 
     def send(self, server: Server, client: int) -> Payload:
         return {**server.weights, "filter": server.state["filter"]}

@@ -36,6 +36,12 @@ def through_head(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, nn.Li
     return logits, head, features
 
 
+def length_of_features(model: nn.Module, classes: int) -> int | None:
+    """How many features the last linear layer takes; None where the module does not show which one that is."""
+    found = {one.in_features for one in model.modules() if isinstance(one, nn.Linear) and one.out_features == classes}
+    return found.pop() if len(found) == 1 else None
+
+
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
     """Forward passes inside keep no gradient and change no running average; afterwards each layer has its mode back."""

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +18,17 @@ from fedwinnow import catalogue
 from fedwinnow.all_settings import SceneSettings, SiteSettings
 from fedwinnow.data.dataset import Dataset, Features
 from fedwinnow.data.labels import warn_of_look_alikes
-from fedwinnow.data.source import Source
 from fedwinnow.data.source_files import read_npz
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.errors import DataError, UsageError, speaks_python
 from fedwinnow.files import FORMAT, Form, Maybe, check_format, demand, json_of, replacing, write_text
 from fedwinnow.options import Part
 from fedwinnow.randomness import Floats, Integers
 from fedwinnow.scene.holdings import Holdings
 from fedwinnow.scene.noise import Ground, make_noise
 from fedwinnow.scene.partition import TOGETHER, Partition, Population, deal, warn_of_shared_groups
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -91,22 +93,34 @@ class Scene:
     _dataset: list[Dataset] = field(default_factory=list, repr=False)  # filled when first needed
 
     @classmethod
+    @speaks_python
     def make(
         cls,
-        data: str | Path | dict[str, Any] | Dataset | Source = SceneSettings.data,
+        data: Any = SceneSettings.data,
         *,
         clients: int = SceneSettings.clients,
         partition: str | dict[str, Any] | Part = SceneSettings.partition,
         noise: str | dict[str, Any] | Part | None = SceneSettings.noise,
         seed: int = SiteSettings.seed,
         test: float = SceneSettings.test,
+        label: Any = None,
+        site: Any = None,
+        group: Any = None,
     ) -> Scene:
         """Make a scene; everything in it follows from these arguments.
 
-        Without a noise, the labels stay as they are: trusted labels count as true, others as given.
+        Without a noise, the labels stay as they are: trusted labels count as true, others as given. `data` is whatever
+        `fedwinnow.run` takes; `label`, `site` and `group` name its columns, and with `site` the sites are those of the
+        data.
         """
         from fedwinnow.data.load import load, with_test_part
 
+        roles = {"label": label, "site": site, "group": group}
+        if not isinstance(data, str | Path | Dataset | Part) or any(role is not None for role in roles.values()):
+            from fedwinnow.data.from_program import understood_data
+
+            data = understood_data(data, **roles)
+        partition = "column" if site is not None and partition == SceneSettings.partition else partition
         # A program may have changed the arrays of its data set since they were read, so they are hashed again.
         loaded = dataclasses.replace(data, contents=None) if isinstance(data, Dataset) else load(data)
         dataset, rule = with_test_part(loaded, test, seed), catalogue.make("partitions", partition)
@@ -136,6 +150,29 @@ class Scene:
             site_names=names,
             _dataset=[dataset],
         )
+
+    @speaks_python
+    def plot(self, name: Literal["partition", "rates", "transitions"] = "partition") -> Figure:
+        """A picture of the scene as a figure of matplotlib: who holds what, how wrong, or what labels became.
+
+        Needs the extra `figures`.
+        """
+        from fedwinnow.notebook import figure_of
+
+        made: Figure = figure_of(name, self)
+        return made
+
+    def _repr_html_(self) -> str:
+        """A small table for notebooks: what each site holds, and how much of it is wrong."""
+        from fedwinnow.notebook import html_table, percent
+
+        columns = (self.site_names, self.holdings.sizes.tolist(), self.kinds, self.nominal, self.realised)
+        rows = [
+            (name, size, kind, percent(nominal), percent(realised))
+            for name, size, kind, nominal, realised in zip(*columns, strict=True)
+        ]
+        caption = f"{self.data.name}: {self.partition}, {self.noise}; {percent(self.realised_rate)} of the labels wrong"
+        return html_table(("site", "samples", "kind", "nominal", "realised"), rows, caption)
 
     # --- what is in it ---------------------------------------------------------------------------------------------
 
@@ -251,6 +288,7 @@ class Scene:
         save_arrays(self, Path(folder))
 
     @classmethod
+    @speaks_python
     def load(cls, folder: str | Path) -> Scene:
         """Read a scene that was saved."""
         return load_scene(Path(folder))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Iterator
 
@@ -54,6 +55,12 @@ def steps_of_turn(server: Server, index: int, group: int) -> Iterator[list[int]]
     members = server.turn(index)
     for place in range(0, len(members), group):
         yield members[place : place + group]
+
+
+def if_any(replies: Iterator[tuple[int, Payload]]) -> Iterator[tuple[int, Payload]] | None:
+    """The replies to a question that goes to the sites in turn; None if none came, so that nothing is merged."""
+    first = next(replies, None)
+    return None if first is None else itertools.chain([first], replies)
 
 
 def watch_replies(

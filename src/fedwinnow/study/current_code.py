@@ -12,11 +12,11 @@ from fedwinnow.data.load import load
 from fedwinnow.encoders.make_encoder import DataEncoder
 from fedwinnow.errors import DataError, FedwinnowError
 from fedwinnow.experiment.identity import Identity, code_in, data_in, staleness, stored_identity
+from fedwinnow.experiment.prepare import scene_of
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.trusted_and_public import amount
 from fedwinnow.federation.method import find_method
-from fedwinnow.scene.scene import Scene
 
 Seen = dict[tuple[Any, ...], tuple[tuple[Any, ...], Any]]  # ids of objects -> the objects, and what was looked up
 
@@ -90,5 +90,5 @@ def contents_of(experiment: Experiment) -> Contents:
 def dataset_of(experiment: Experiment) -> Dataset:
     """An experiment's data, before samples are dealt to clients."""
     if experiment.scene is not None:
-        return Scene.load(Path(experiment.scene)).dataset
+        return scene_of(experiment.scene).dataset
     return experiment.data if isinstance(experiment.data, Dataset) else load(experiment.data)

@@ -6,11 +6,12 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
+from fedwinnow.device import VARIABLE, cards_present, choose_device, usable_cores
 from fedwinnow.errors import RunError, UsageError, missing_extra, unknown
-from fedwinnow.options import parse_spec
+from fedwinnow.options import parse_spec, to_int
 
 ENGINES = {"loky": set[str](), "dask": {"address"}, "ray": {"address"}}
 Call = Callable[[Any], Any]
@@ -30,6 +31,8 @@ class Engine:
     name: str
     options: dict[str, str]
     jobs: int
+    backend: str = "serial"  # of each run
+    device: str | None = None  # that was asked for
 
     def __post_init__(self) -> None:
         if self.jobs < 1:
@@ -46,6 +49,11 @@ class Engine:
             )
 
     @property
+    def several(self) -> bool:
+        """Whether several runs go at a time."""
+        return self.jobs > 1 or self.has_workers
+
+    @property
     def has_workers(self) -> bool:
         """Whether the engine is a running cluster, whose workers decide how many runs go at a time."""
         return "address" in self.options
@@ -58,13 +66,35 @@ class Engine:
     def map(self, work: Call, items: Sequence[Any]) -> Results:
         """Do the work on every item; yields place and result as they come."""
         if items:
-            yield from CARRIERS[self.name](work, items, self.jobs, **self.options)
+            more = {"device": self.device} if self.name == "ray" else {}
+            yield from CARRIERS[self.name](work, items, self.jobs, **self.options, **more)
 
 
-def make_engine(spec: str, jobs: int) -> Engine:
-    """An engine from `loky`, `dask:address=tcp://host:8786` or `ray:address=auto`."""
+def make_engine(spec: str, jobs: int | Literal["auto"], device: str | None = None, backend: str = "serial") -> Engine:
+    """An engine from `loky`, `dask:address=tcp://host:8786` or `ray:address=auto`, for runs with this backend.
+
+    jobs="auto" means one run for each GPU or each core of this machine; a running cluster has its own workers. Where
+    several runs go at a time, each stays serial with backend="auto", because the cores are used already.
+    """
     name, options = parse_spec(spec)
-    return Engine(name, dict(options), jobs)
+    if jobs == "auto":
+        jobs = 1 if "address" in options else jobs_for(device, backend)
+    engine = Engine(name, dict(options), jobs, backend, device)
+    return replace(engine, backend="serial") if backend == "auto" and engine.several else engine
+
+
+def jobs_for(device: str | None, backend: str) -> int:
+    """How many runs at a time use this machine: one for each GPU, else the cores shared by the workers of each run."""
+    chosen = choose_device(device)
+    if chosen.type == "cuda":
+        return 1 if chosen.index is not None or backend != "serial" else max(1, len(cards_present()))
+    if chosen.type != "cpu":
+        return 1
+    name, values = parse_spec(backend)
+    if name != "processes":
+        return usable_cores()
+    workers = to_int("--backend processes: workers", values["workers"]) if "workers" in values else usable_cores()
+    return max(1, usable_cores() // max(1, workers))
 
 
 def numbered(work: Call, place: int, item: Any) -> tuple[int, Any]:
@@ -124,7 +154,9 @@ def dask_client(address: str | None, workers: int) -> Iterator[None]:
         yield
 
 
-def on_ray(work: Call, items: Sequence[Any], jobs: int, address: str | None = None) -> Results:
+def on_ray(
+    work: Call, items: Sequence[Any], jobs: int, address: str | None = None, device: str | None = None
+) -> Results:
     """A Ray cluster. Not through joblib, which would return no result before the last and fail when one worker dies."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would send usage statistics to its makers
     try:
@@ -138,7 +170,9 @@ def on_ray(work: Call, items: Sequence[Any], jobs: int, address: str | None = No
     except (OSError, ValueError) as problem:
         raise UsageError(f"--engine ray:address={address}: no cluster answers there ({problem}).") from None
     try:
-        call = ray.remote(num_cpus=1, max_retries=PATIENCE)(numbered)
+        # Ray shows a task only the GPUs that it asks for.
+        needs = {"num_gpus": 1} if wants_card(device) and ray.cluster_resources().get("GPU", 0) else {}
+        call = ray.remote(num_cpus=1, max_retries=PATIENCE, **needs)(numbered)
         waiting = [call.remote(work, place, item) for place, item in enumerate(items)]
         while waiting:
             done, waiting = ray.wait(waiting)
@@ -147,6 +181,12 @@ def on_ray(work: Call, items: Sequence[Any], jobs: int, address: str | None = No
         raise RunError(KILLED) from None
     finally:
         ray.shutdown()
+
+
+def wants_card(device: str | None) -> bool:
+    """Whether a run goes to a GPU where there is one."""
+    asked = (device or os.environ.get(VARIABLE) or "auto").strip().lower()
+    return asked == "auto" or asked.startswith("cuda")
 
 
 def check_listening(address: str) -> None:

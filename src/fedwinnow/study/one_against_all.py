@@ -9,7 +9,8 @@ from fedwinnow.metrics.task import Figure
 from fedwinnow.study import statistics
 from fedwinnow.study.run_records import Record
 from fedwinnow.study.table_figures import Shown
-from fedwinnow.study.table_layout import Layout
+from fedwinnow.study.table_layout import PLAIN, Layout
+from fedwinnow.study.table_names import Names
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Duel:
     opponent: str
     differences: tuple[float, ...]  # by setting, means over the seeds that both played
     shown: Shown
+    names: Names = PLAIN
 
     @property
     def p(self) -> Figure:
@@ -29,17 +31,20 @@ class Duel:
     def words(self, corrected: Figure) -> str:
         """The outcome in one line."""
         settings = len(self.differences)
+        who = f"{self.names.row(self.row)} against {self.names.row(self.opponent)}"
         if not settings:
-            return f"{self.row} against {self.opponent}: no setting has both."
+            return f"{who}: no setting has both."
         mean = statistics.mean(self.differences) or 0.0
         difference = f"{'-' if mean < 0 else '+'}{self.shown.text(abs(mean))}"
         better = sum(one > 0 for one in self.differences)
         test = "" if corrected is None else f"; p = {corrected:.3f}"
-        return f"{self.row} against {self.opponent}: {difference} on average, better in {better} of {settings}{test}."
+        return f"{who}: {difference} on average, better in {better} of {settings}{test}."
 
 
 def duels(layout: Layout, shown: Shown, row: str) -> list[str]:
     """The notes below a table about this row and each of the others."""
+    names = layout.names
+    row = names.row_named(row, layout.rows)
     if row not in layout.rows:
         raise unknown("row for --against", row, layout.rows)
     found = [duel(layout, shown, row, other) for other in layout.rows if other != row and layout.competes(other)]
@@ -50,7 +55,7 @@ def duels(layout: Layout, shown: Shown, row: str) -> list[str]:
         )
     corrected = statistics.holm({one.opponent: one.p for one in found})
     heading = (
-        f"{row} against each other row, by {shown.name}: mean difference over settings, and a "
+        f"{names.row(row)} against each other row, by {names.figure(shown)}: mean difference over settings, and a "
         f"{statistics.TESTS['wilcoxon']} over settings (two-sided, Holm-corrected)."
     )
     return [heading, *(one.words(corrected[one.opponent]) for one in found)]
@@ -62,7 +67,7 @@ def duel(layout: Layout, shown: Shown, row: str, opponent: str) -> Duel:
     played = [pairs for mine, theirs in settings if (pairs := paired(mine, theirs, shown))]
     sign = 1 if shown.higher_is_better else -1
     means = (statistics.mean([sign * (first - second) for first, second in pairs]) for pairs in played)
-    return Duel(row, opponent, tuple(mean for mean in means if mean is not None), shown)
+    return Duel(row, opponent, tuple(mean for mean in means if mean is not None), shown, layout.names)
 
 
 def paired(mine: dict[int, Record], theirs: dict[int, Record], shown: Shown) -> list[tuple[float, float]]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedwinnow.all_settings import Redo
-from fedwinnow.errors import FedwinnowError, RunError, StaleError
+from fedwinnow.device import own_card
+from fedwinnow.errors import FedwinnowError, RunError, StaleError, TakenError
 from fedwinnow.experiment.play import Execution, play
 from fedwinnow.experiment.trackers.tracker import make_trackers
+from fedwinnow.notebook import html_table
 from fedwinnow.study.engine import Engine
 from fedwinnow.study.sweep_plan import Job, Plan, State
 from fedwinnow.study.table import Table, Wanted, make_table
@@ -25,7 +28,7 @@ class Outcome:
     """The outcome of one job."""
 
     job: Job
-    status: str  # skipped, finished, failed or stale
+    status: str  # skipped, finished, failed, stale, or taken: another process is playing it
     seconds: float = 0.0
     accuracy: float | None = None
     message: str = ""
@@ -54,12 +57,31 @@ class Swept:
         """The runs that were made with other code or data than there is now."""
         return tuple(outcome for outcome in self.outcomes if outcome.status == "stale")
 
+    @property
+    def taken(self) -> tuple[Outcome, ...]:
+        """The runs that another process was playing."""
+        return tuple(outcome for outcome in self.outcomes if outcome.status == "taken")
+
+    def __repr__(self) -> str:
+        counts = Counter(outcome.status for outcome in self.outcomes)
+        return f"Swept({str(self.out)!r}: {', '.join(f'{count} {status}' for status, count in counts.items())})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the table of the runs, and what went wrong."""
+        bad = [
+            (one.job.row, one.job.scene, one.job.seed, one.status, one.message)
+            for one in (*self.failed, *self.stale, *self.taken)
+        ]
+        problems = html_table(("row", "scene", "seed", "", "why"), bad) if bad else ""
+        whole = len(bad) < len(self.outcomes)
+        return (self.table()._repr_html_() if whole else "") + problems
+
     def table(self, **options: Any) -> Table:
-        """The runs as a table, without failed and stale ones; the options are those of `fedwinnow.table`."""
+        """The runs as a table, without failed, stale and taken ones; the options are those of `fedwinnow.table`."""
         folders = [outcome.job.folder for outcome in self.outcomes if outcome.status in ("finished", "skipped")]
         if not folders:
-            first = (*self.failed, *self.stale)[0]
-            raise RunError(f"all {len(self.outcomes)} runs failed or are stale; the first: {first.message}")
+            first = (*self.failed, *self.stale, *self.taken)[0]
+            raise RunError(f"all {len(self.outcomes)} runs failed, are stale or taken; the first: {first.message}")
         return make_table(folders, Wanted(**options))
 
 
@@ -69,14 +91,22 @@ class Work:
 
     execution: Execution
     track: str | Sequence[str] | None = None
+    apart: bool = False  # several runs at a time: each process takes a GPU of its own, where there are several
 
     def __call__(self, job: Job) -> tuple[str, float, float | None, str]:
         """Status, seconds, accuracy and message; an error is a result, so that the other jobs go on."""
         began, story = time.perf_counter(), job.folder / "error.txt"
+        if self.execution.anew is None and job.state() == "finished":  # by another process, since the sweep began
+            return "skipped", 0.0, None, ""
         try:
-            summary = play(job.experiment, job.folder, self.execution, make_trackers(self.track, job.folder))
+            execution = (
+                replace(self.execution, device=own_card(self.execution.device)) if self.apart else self.execution
+            )
+            summary = play(job.experiment, job.folder, execution, make_trackers(self.track, job.folder))
             story.unlink(missing_ok=True)  # of an earlier attempt
             return "finished", time.perf_counter() - began, summary["last10"]["accuracy"], ""
+        except TakenError as problem:
+            return "taken", time.perf_counter() - began, None, str(problem)
         except StaleError as problem:  # code or data changed while the sweep ran
             return "stale", time.perf_counter() - began, None, str(problem)
         except FedwinnowError as problem:
@@ -99,6 +129,7 @@ def run_plan(
     played = {job.folder for job in left}
     outcomes = {job.folder: skipped_or_stale(plan, job) for job in plan.jobs if job.folder not in played}
     clock = Clock(left, engine.jobs)
+    work = replace(work, apart=engine.several, execution=replace(work.execution, backend=engine.backend))
     for place, (status, seconds, accuracy, message) in engine.map(work, left):
         outcome = Outcome(left[place], status, seconds, accuracy, message)
         outcomes[outcome.job.folder] = outcome

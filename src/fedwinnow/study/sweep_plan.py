@@ -22,6 +22,7 @@ State = Literal["new", "broken", "finished", "stale"]
 Settings = dict[str, Any]
 Book = dict[str, dict[str, str]]  # by a run's folder within the sweep
 SETTINGS = tuple(field.name for field in dataclasses.fields(Experiment))
+PATIENCE = 60.0  # seconds to wait for another process that writes sweep.json
 BOOK = "sweep.json"  # the settings of every folder, so that a finished run is recognised without making its scene
 
 
@@ -126,12 +127,18 @@ class Plan:
 
     def write_book(self) -> None:
         """Add the settings of this sweep to those of earlier ones."""
+        from fedwinnow.experiment.run_folder import RunFolder
         from fedwinnow.files import write_text
 
+        with RunFolder(self.out).locked(patience=PATIENCE):  # several processes may share a sweep
+            write_text(self.out / BOOK, json.dumps(self.longer_book(), indent=1) + "\n")
+
+    def longer_book(self) -> dict[str, Any]:
+        """The content of sweep.json with the runs of this sweep."""
         before = read_book(self.out)
         runs = before.get("runs", {}) | {self.place(job): job.request for job in self.jobs}
         names = before.get("names", {}) | {self.place(job): {"row": job.row, "scene": job.scene} for job in self.jobs}
-        write_text(self.out / BOOK, json.dumps({"format": FORMAT, "runs": runs, "names": names}, indent=1) + "\n")
+        return {"format": FORMAT, "runs": runs, "names": names}
 
 
 def in_words(value: Any) -> str:
@@ -209,6 +216,6 @@ def variants(given: Sequence[str | Mapping[str, Any]], key: str, what: str) -> l
         if not isinstance(one, Mapping) or not one:
             raise UsageError(f"{one!r} was given as a {what}; allowed: a text, or a table of settings.")
         settings = {str(name).replace("-", "_"): value for name, value in one.items() if name != "name"}
-        name = str(one.get("name") or ", ".join(map(str, settings.values())))
+        name = str(one.get("name") or ", ".join(map(in_words, settings.values())))
         found.append(Variant(name, settings))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fedwinnow.errors import UsageError
 from fedwinnow.experiment.run_settings import RunSettings
@@ -18,7 +19,9 @@ from fedwinnow.setting import changed, setting
 class SweepSettings(RunSettings):
     """The settings of a run, which hold for all runs of the sweep, and those of the sweep itself."""
 
-    jobs: int = setting(1, "How many runs at a time.")
+    jobs: int | Literal["auto"] = setting(
+        1, "How many runs at a time; auto: one for each GPU, else one for each core that this process may use."
+    )
     engine: str = setting(
         "loky",
         "Where they run: loky (processes of this machine), dask, dask:address=tcp://host:8786, ray, ray:address=auto.",

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from fedwinnow.errors import DataError, UsageError, guess, unknown
+from fedwinnow.errors import DataError, UsageError, guess, speaks_python, unknown
 from fedwinnow.metrics.task import Figure
+from fedwinnow.notebook import html_table
 from fedwinnow.study import statistics
 from fedwinnow.study.one_against_all import duels, paired
 from fedwinnow.study.run_records import Record, finished, outdated_words, read_records
 from fedwinnow.study.table_figures import PICKS, Score, Shown, shown_figures
 from fedwinnow.study.table_layout import Layout, lay_out, named_layout
+from fedwinnow.study.table_names import Names
 
 OUTDATED = "†"  # the mark of a row with outdated runs, and of the note that explains it
 Mark = Literal["", "best", "tied"]
@@ -60,6 +62,11 @@ class Table:
     caption: str
     notes: tuple[str, ...]
     references: tuple[str, ...] = ()  # rows out of competition
+    names: Names = field(default_factory=Names)  # what rows and columns are called in print
+    label: str = ""  # of a LaTeX table
+    legend: str = ""  # what the numbers are and what the marks mean, if the caption does not say it
+    paper: str = "paper"  # the head of a column of published numbers
+    ours: bool = True  # whether our own numbers are shown; without them, a paper's alone
 
     @property
     def seeds(self) -> set[int]:
@@ -76,6 +83,15 @@ class Table:
 
         return markdown(self)
 
+    def _repr_html_(self) -> str:
+        from fedwinnow.study.table_writers import below, heads, texts, title
+
+        names = [figure if setting == "all runs" else f"{setting}: {figure}" for setting, figure in heads(self)]
+        forms = {"best": "**{}**", "tied": "{} ≈", "": "{}"}
+        rows = [(title(self, row), *(forms[mark].format(text) for text, mark in texts(self, row))) for row in self.rows]
+        return html_table(("", *names, *(["rank"] if self.ranks else [])), rows, notes=(self.caption, *below(self)))
+
+    @speaks_python
     def save(self, path: str | Path) -> None:
         """Write a file that ends in .md, .tex, .csv or .json."""
         from fedwinnow.study.table_writers import write
@@ -96,6 +112,10 @@ class Wanted:
     against: str | None = None  # the row that is compared with every other over all settings
     order: Sequence[str] = ()  # rows that come first, in this order
     published: Published = field(default_factory=dict)
+    rename: Mapping[str, str] = field(default_factory=dict)  # a row's, column's or figure's name -> another
+    caption: str = ""  # instead of the sentences about numbers and marks, which then stand below the table
+    label: str = ""  # of a LaTeX table
+    paper: str = "paper"  # the head of a column of published numbers
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1:
@@ -121,8 +141,9 @@ def table_of(records: Sequence[Record], wanted: Wanted) -> Table:
     shown_figures(wanted.show, wanted.score)
     done = finished(records)
     chosen = tuple(wanted.rows) != ("method",) or wanted.columns is not None
-    layout = None if chosen else named_layout(done)
-    return build(layout or lay_out(done, wanted.rows, wanted.columns), records, wanted)
+    names = Names(wanted.rename)
+    layout = None if chosen else named_layout(done, names)
+    return build(layout or lay_out(done, wanted.rows, wanted.columns, names), records, wanted)
 
 
 def build(layout: Layout, records: Sequence[Record], wanted: Wanted) -> Table:
@@ -135,16 +156,26 @@ def build(layout: Layout, records: Sequence[Record], wanted: Wanted) -> Table:
             f"no run has a value for {', '.join(figure.path for figure in shown)}.{meant(shown, done)} "
             f"{done[0].folder / 'summary.json'} has the values that there are."
         )
+    names = layout.names
+    names.check(layout.rows, layout.columns, known)
     older = [f"{OUTDATED} {words}" for words in outdated_words(done)]
-    notes = [*layout.notes, *older, *unfinished(records), *absent(shown, known, done), *unpaired(layout)]
+    notes = [*layout.notes, *older, *unfinished(records), *absent(shown, known, done)]
+    notes += unpaired(layout)
     notes += duels(layout, known[0], wanted.against) if wanted.against else []
     columns = tuple(judged(layout, setting, figure, wanted) for setting in layout.columns for figure in known)
-    order = wanted.order
+    order = [names.row_named(name, layout.rows) for name in wanted.order]
+    for name in order:
+        if name not in layout.rows:
+            raise unknown("row for --order", name, layout.rows)
     rows = tuple(sorted(layout.rows, key=lambda row: order.index(row) if row in order else len(order)))
     ranks, blocks = ranking(layout, known[0])
     references = tuple(row for row in rows if not layout.competes(row))
-    caption = caption_of(columns, known, wanted, blocks if len(ranks) > 1 else 0, references)
-    return Table(rows, columns, ranks if len(ranks) > 1 else {}, caption, tuple(notes), references)
+    legend = caption_of(columns, known, wanted, blocks if len(ranks) > 1 else 0, references, names)
+    caption, legend = (wanted.caption, legend) if wanted.caption else (legend, "")
+    shown_ranks = ranks if len(ranks) > 1 else {}
+    return Table(
+        rows, columns, shown_ranks, caption, tuple(notes), references, names, wanted.label, legend, wanted.paper
+    )
 
 
 def judged(layout: Layout, setting: str, shown: Shown, wanted: Wanted) -> TableColumn:
@@ -206,7 +237,12 @@ def ranking(layout: Layout, shown: Shown) -> tuple[dict[str, float], int]:
 
 
 def caption_of(
-    columns: Sequence[TableColumn], shown: Sequence[Shown], wanted: Wanted, blocks: int, references: Sequence[str]
+    columns: Sequence[TableColumn],
+    shown: Sequence[Shown],
+    wanted: Wanted,
+    blocks: int,
+    references: Sequence[str],
+    names: Names,
 ) -> str:
     """What the numbers are and what the marks mean."""
     counts = sorted({len(cell.values) for column in columns for cell in column.cells.values() if cell.values})
@@ -225,10 +261,13 @@ def caption_of(
         sentences += test_words(counts[-1], wanted)
     if blocks:
         sentences.append(
-            f"Rank: average over {blocks} {'pair' if blocks == 1 else 'pairs'} of setting and seed, by {shown[0].name}."
+            f"Rank: average over {blocks} {'pair' if blocks == 1 else 'pairs'} of setting and seed, by "
+            f"{names.figure(shown[0])}."
         )
     if references:
-        sentences.append(f"Out of competition (sees the truth, or is not federated): {', '.join(references)}.")
+        sentences.append(
+            f"Out of competition (sees the truth, or is not federated): {', '.join(map(names.row, references))}."
+        )
     return " ".join(sentences)
 
 
@@ -253,7 +292,7 @@ def unfinished(records: Sequence[Record]) -> list[str]:
 def absent(shown: Sequence[Shown], known: Sequence[Shown], done: Sequence[Record]) -> list[str]:
     """A note on figures that no run has; not on validation, which is shown by default and needs a hold-out."""
     missing = [figure for figure in shown if figure not in known and figure.name != "validation"]
-    return [f"No run has {', '.join(figure.name for figure in missing)}.{meant(missing, done)}"] if missing else []
+    return [f"No run has {', '.join(figure.title for figure in missing)}.{meant(missing, done)}"] if missing else []
 
 
 def meant(missing: Sequence[Shown], done: Sequence[Record]) -> str:
@@ -270,8 +309,11 @@ def unpaired(layout: Layout) -> list[str]:
             for seed, run in runs.items() if column == setting else ():
                 scenes.setdefault(seed, {}).setdefault(run.scene, []).append(row)
         found += [
-            f"NOT PAIRED, {setting}, seed {seed}: different scenes ("
-            + "; ".join(f"{', '.join(sorted(rows))}: {scene[:8]}" for scene, rows in sorted(by_scene.items()))
+            f"NOT PAIRED, {layout.names.column(setting)}, seed {seed}: different scenes ("
+            + "; ".join(
+                f"{', '.join(sorted(map(layout.names.row, rows)))}: {scene[:8]}"
+                for scene, rows in sorted(by_scene.items())
+            )
             + ")."
             for seed, by_scene in sorted(scenes.items())
             if len(by_scene) > 1

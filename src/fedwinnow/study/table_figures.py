@@ -38,6 +38,21 @@ MEANING = {
     "relabelled": "share of right labels if every suggestion were taken",
 }
 PLAIN = {"auroc", "average_precision", "pearson", "mse", "mae"}  # shown with three decimals, not in per cent
+TITLES = {
+    "last10": "last 10 rounds",
+    "last": "last round",
+    "best": "best round",
+    "validation": "round by validation",
+    "auroc": "AUROC",
+    "f1": "F1",
+    "pearson": "Pearson's r",
+    "quality_mse": "quality, MSE",
+    "relabelled": "right after relabelling",
+    "top5": "top 5",
+    "bytes_up": "bytes sent",
+    "forward_samples": "samples forward",
+    "backward_samples": "samples backward",
+}
 LOWER_IS_BETTER = {"mse", "mae", "memorised", "spoiled", "loss"}
 
 
@@ -52,6 +67,11 @@ class Shown:
     def last(self) -> str:
         """The last part of the dotted name."""
         return self.path.rpartition(".")[2]
+
+    @property
+    def title(self) -> str:
+        """The name in print."""
+        return TITLES.get(self.name, self.name.replace("_", " "))
 
     @property
     def is_cost(self) -> bool:
@@ -80,9 +100,9 @@ class Shown:
     def meaning(self) -> str:
         """A few words for the caption."""
         if self.name in PICKS:
-            return f"{self.name}: {PICKS[self.name]}"
+            return f"{self.title[0].upper()}{self.title[1:]}: {PICKS[self.name]}"
         words = MEANING.get(self.name)
-        return f"{self.name}: {words}" if words else ""
+        return f"{self.title[0].upper()}{self.title[1:]}: {words}" if words else ""
 
 
 def shown_figures(names: str, score: Score) -> tuple[Shown, ...]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedwinnow.errors import UsageError, unknown
 from fedwinnow.study.run_records import Record
 from fedwinnow.study.sweep_plan import read_book
+from fedwinnow.study.table_names import Names
 
 SCENE_KEYS = ("data", "clients", "partition", "noise")
 NEVER_A_COLUMN = {"seed", "scene"}
+PLAIN = Names()
 COMMON = ("data", "clients", "partition", "noise", "model", "participation", "rounds", "epochs", "views")
 
 
@@ -22,6 +24,7 @@ class Layout:
     columns: tuple[str, ...]
     runs: dict[tuple[str, str], dict[int, Record]]
     notes: tuple[str, ...]
+    names: Names = field(default_factory=Names)  # what they are called in print
 
     def competes(self, row: str) -> bool:
         """Whether a row can win; references that see the truth or are not federated cannot."""
@@ -29,12 +32,15 @@ class Layout:
 
 
 def lay_out(
-    records: Sequence[Record], rows: Sequence[str] = ("method",), columns: Sequence[str] | None = None
+    records: Sequence[Record],
+    rows: Sequence[str] = ("method",),
+    columns: Sequence[str] | None = None,
+    names: Names = PLAIN,
 ) -> Layout:
     """Sort the runs into cells; without `columns`, the settings that differ make the columns."""
     keys = {key for record in records for key in record.settings}
-    for flag, names in (("rows", rows), ("columns", columns or ())):
-        for key in names:
+    for flag, wanted in (("rows", rows), ("columns", columns or ())):
+        for key in wanted:
             if key not in keys:
                 raise unknown(f"setting for --{flag}", key, keys)
     across = tuple(columns) if columns is not None else differing_keys(records, rows)
@@ -48,11 +54,12 @@ def lay_out(
         rows=ordered_rows(cells),
         columns=tuple(dict.fromkeys(column for _, column in cells)),
         runs=cells,
-        notes=(*common_settings(records, {*rows, *across}), *uneven_settings(records, rows, across)),
+        notes=(*common_settings(records, {*rows, *across}), *uneven_settings(records, rows, across, names)),
+        names=names,
     )
 
 
-def named_layout(records: Sequence[Record]) -> Layout | None:
+def named_layout(records: Sequence[Record], names: Names = PLAIN) -> Layout | None:
     """Rows and columns with the names and the order of their sweeps.
 
     None if a run does not belong to a sweep, or if two sweeps use the same names for different runs.
@@ -64,28 +71,31 @@ def named_layout(records: Sequence[Record]) -> Layout | None:
             return None
         cell[record.seed] = record
     sweeps = dict.fromkeys(record.sweep for record in records)
-    names = [name for sweep in sweeps if sweep is not None for name in read_book(sweep)["names"].values()]
+    known = [name for sweep in sweeps if sweep is not None for name in read_book(sweep)["names"].values()]
     there = {name for cell in cells for name in cell}
-    rows = tuple(row for row in dict.fromkeys(name["row"] for name in names) if row in there)
-    columns = tuple(scene for scene in dict.fromkeys(name["scene"] for name in names) if scene in there)
+    rows = tuple(row for row in dict.fromkeys(name["row"] for name in known) if row in there)
+    columns = tuple(scene for scene in dict.fromkeys(name["scene"] for name in known) if scene in there)
     return Layout(
         rows=rows,
         columns=columns,
         runs=cells,
         notes=(
             *common_settings(records, {"method"}),
-            *what_columns_are(cells, columns),
-            *uneven_settings(records, ("method",), SCENE_KEYS),
+            *what_columns_are(cells, columns, names),
+            *uneven_settings(records, ("method",), SCENE_KEYS, names),
         ),
+        names=names,
     )
 
 
-def what_columns_are(cells: dict[tuple[str, str], dict[int, Record]], columns: Sequence[str]) -> list[str]:
+def what_columns_are(
+    cells: dict[tuple[str, str], dict[int, Record]], columns: Sequence[str], names: Names
+) -> list[str]:
     """A note with the scene of each column whose name does not describe it."""
     records = [record for runs in cells.values() for record in runs.values()]
     keys = [key for key in SCENE_KEYS if varies(records, key)]
     scenes = {column: label(next(iter(runs.values())), keys) for (_, column), runs in cells.items()}
-    told = [f"{name}: {scenes[name]}" for name in columns if scenes[name] != name]
+    told = [f"{names.column(name)}: {scenes[name]}" for name in columns if scenes[name] != name]
     return [f"Scenes: {'; '.join(told)}."] if told and keys else []
 
 
@@ -157,7 +167,9 @@ def common_settings(records: Sequence[Record], used: set[str]) -> list[str]:
     return [f"All runs: {', '.join(values)}."] if values else []
 
 
-def uneven_settings(records: Sequence[Record], rows: Sequence[str], across: Sequence[str]) -> list[str]:
+def uneven_settings(
+    records: Sequence[Record], rows: Sequence[str], across: Sequence[str], names: Names = PLAIN
+) -> list[str]:
     """Warnings about settings that differ between the rows of one column."""
     found = []
     keys = dict.fromkeys(key for record in records for key in record.settings)
@@ -166,7 +178,7 @@ def uneven_settings(records: Sequence[Record], rows: Sequence[str], across: Sequ
             continue
         values: dict[str, set[str]] = {}
         for record in records:
-            values.setdefault(record.settings.get(key, "none"), set()).add(label(record, rows))
+            values.setdefault(record.settings.get(key, "none"), set()).add(names.row(label(record, rows)))
         words = "; ".join(f"{value}: {', '.join(sorted(who))}" for value, who in sorted(values.items()))
         found.append(f"CAREFUL, the rows differ in {key} ({words}).")
     return found

@@ -35,6 +35,8 @@ LATEX_LETTERS = {
     "<": r"$<$",
     ">": r"$>$",
     "|": r"$|$",
+    "→": r"$\to$",
+    "²": r"$^2$",
 }
 
 
@@ -52,9 +54,11 @@ def heads(table: Table) -> list[tuple[str, str]]:
     """(setting, figure) of every printed column; a paper's numbers follow ours."""
     found = []
     for column in table.columns:
-        found.append((column.setting, column.shown.name))
+        setting, figure = table.names.column(column.setting), table.names.figure(column.shown)
+        if table.ours:
+            found.append((setting, figure))
         if has_published(column):
-            found.append((column.setting, f"{column.shown.name}, paper"))
+            found.append((setting, f"{figure}, {table.paper}" if table.ours else figure))
     return found
 
 
@@ -86,7 +90,8 @@ def texts(table: Table, row: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for column in table.columns:
         cell = column.cells[row]
-        found.append((number(table, column, cell), cell.mark))
+        if table.ours:
+            found.append((number(table, column, cell), cell.mark))
         if has_published(column):
             found.append((paper_number(cell), ""))
     if table.ranks:
@@ -96,7 +101,8 @@ def texts(table: Table, row: str) -> list[tuple[str, str]]:
 
 def title(table: Table, row: str) -> str:
     """The name of a row, with a mark if other code made one of its runs."""
-    return f"{row} {OUTDATED}" if row in table.outdated else row
+    name = table.names.row(row)
+    return f"{name} {OUTDATED}" if row in table.outdated else name
 
 
 def markdown(table: Table) -> str:
@@ -109,7 +115,12 @@ def markdown(table: Table) -> str:
             f"**{text}**" if mark == "best" else text + " ≈" * (mark == "tied") for text, mark in texts(table, row)
         ]
         lines.append("| " + " | ".join([escaped(title(table, row)), *cells]) + " |")
-    return "\n".join([*lines, "", table.caption, *(f"\n{note}" for note in table.notes)]) + "\n"
+    return "\n".join([*lines, "", table.caption, *(f"\n{words}" for words in below(table))]) + "\n"
+
+
+def below(table: Table) -> list[str]:
+    """What stands below a table besides its caption."""
+    return [words for words in (table.legend, *table.notes) if words]
 
 
 def escaped(text: str) -> str:
@@ -118,22 +129,33 @@ def escaped(text: str) -> str:
 
 
 def latex(table: Table) -> str:
-    """A LaTeX table that needs no package."""
+    """A LaTeX table with the rules of booktabs; with a caption of the user's, the meaning of numbers is in comments."""
     titles = heads(table)
     last = ["rank"] if table.ranks else []
     groups = list(dict.fromkeys(setting for setting, _ in titles))
     spans = [(setting, sum(name == setting for name, _ in titles)) for setting in groups]
     upper = [rf"\multicolumn{{{size}}}{{c}}{{{for_latex(setting)}}}" for setting, size in spans] + [""] * len(last)
     lower = [for_latex(figure) for _, figure in titles] + last
-    lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{l{'r' * len(lower)}}}", r"\hline"]
-    lines += ["" if groups == ["all runs"] else " & ".join(["", *upper]) + r" \\"]
-    lines += [" & ".join(["", *lower]) + r" \\", r"\hline"]
+    lines = ["% needs \\usepackage{booktabs}", r"\begin{table}", r"\centering"]
+    lines += [rf"\begin{{tabular}}{{l{'r' * len(lower)}}}", r"\toprule"]
+    if groups != ["all runs"]:
+        lines += [" & ".join(["", *upper]) + r" \\", " ".join(rules_under([size for _, size in spans]))]
+    lines += [" & ".join(["", *lower]) + r" \\", r"\midrule"]
     for row in table.rows:
         cells = [latex_cell(text, mark) for text, mark in texts(table, row)]
         lines.append(" & ".join([for_latex(title(table, row)), *cells]) + r" \\")
-    words = " ".join([table.caption, *table.notes])
-    lines += [r"\hline", r"\end{tabular}", rf"\caption{{{for_latex(words)}}}", r"\end{table}"]
-    return "\n".join(line for line in lines if line) + "\n"
+    own = bool(table.legend)  # the caption is the user's, so the rest goes into comments
+    words = table.caption if own else " ".join([table.caption, *table.notes])
+    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{for_latex(words)}}}"]
+    lines += [rf"\label{{{table.label}}}"] if table.label else []
+    lines += [r"\end{table}", *(f"% {' '.join(line.split())}" for line in (below(table) if own else ()))]
+    return "\n".join(lines) + "\n"
+
+
+def rules_under(sizes: list[int]) -> list[str]:
+    """A thin rule under every head that spans columns; the first column has the names."""
+    ends = [1 + sum(sizes[: place + 1]) for place in range(len(sizes))]
+    return [rf"\cmidrule(lr){{{end - size + 1}-{end}}}" for end, size in zip(ends, sizes, strict=True)]
 
 
 def latex_cell(text: str, mark: str) -> str:
@@ -161,7 +183,8 @@ def as_csv(table: Table) -> str:
             published = cell.published or (None, None)
             rank = table.ranks.get(row)
             ends = [cell.mark, short(cell.p), short(rank), *published, cell.outdated]
-            writer.writerow([row, column.setting, column.shown.name, len(cell.values), *values, *ends])
+            names = (table.names.in_file(row), table.names.in_file(column.setting), column.shown.name)
+            writer.writerow([*names, len(cell.values), *values, *ends])
     return text.getvalue()
 
 
@@ -174,6 +197,8 @@ def as_value(table: Table) -> dict[str, Any]:
     """The table for JSON: shares between 0 and 1, every seed, a paper's numbers as printed."""
     return {
         "caption": table.caption,
+        "legend": table.legend,
+        "names": {row: table.names.row(row) for row in table.rows},
         "notes": list(table.notes),
         "rows": list(table.rows),
         "references": list(table.references),
@@ -181,6 +206,7 @@ def as_value(table: Table) -> dict[str, Any]:
         "columns": [
             {
                 "setting": column.setting,
+                "words": table.names.column(column.setting),
                 "figure": column.shown.path,
                 "cells": {
                     row: {

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fedwinnow import catalogue
-from fedwinnow.auditing.applying import image_folders, npz_labels, table_labels
+from fedwinnow.auditing.applying import excel_labels, image_folders, npz_labels, table_labels
 from fedwinnow.auditing.applying.changes import CorrectionPlan
 from fedwinnow.auditing.applying.receipt import Receipt, back_up, digest, place_for, put, read_receipt
 from fedwinnow.data.load import understood
 from fedwinnow.data.source import Source
 from fedwinnow.data.source_files import existing_file
+from fedwinnow.data.sources.excel import Excel
 from fedwinnow.data.sources.folder import Folder
+from fedwinnow.data.sources.labelled_files import LabelledFiles
 from fedwinnow.data.sources.npz import Npz
 from fedwinnow.data.sources.table_source import TableSource
 from fedwinnow.errors import UsageError
 
-WRITABLE = "csv, parquet, npz and folder"
+WRITABLE = "csv, parquet, excel, npz, folder, and the table of labels of dicom, h5 and embeddings"
 
 
 @dataclass(frozen=True)
@@ -57,14 +60,15 @@ def apply_plan(plan: CorrectionPlan, destination: Destination, data: str | None 
     source = source_of(data or plan.source)
     if isinstance(source, Folder):
         return apply_to_folder(source, plan, destination)
+    if isinstance(source, LabelledFiles):
+        source, plan = table_beside(source, plan)
     assert isinstance(source, TableSource | Npz)
     path = source.path.resolve()  # --in-place changes the file that a link points to, not the link
     target = destination.file(path)
     if isinstance(source, Npz):
         content, label = npz_labels.corrected_npz(path, plan.changes), "y"
     else:
-        correct = table_labels.corrected_csv if source.name == "csv" else table_labels.corrected_parquet
-        content, label = correct(path, source, plan.changes), source.label
+        content, label = corrected_table(path, source, plan), source.label
     backup = back_up(path) if destination.in_place else None
     receipt = Receipt(
         kind=source.name,
@@ -78,6 +82,36 @@ def apply_plan(plan: CorrectionPlan, destination: Destination, data: str | None 
     receipt.write()  # before the data, so that an interrupted change can be undone
     put(target, content)
     return receipt
+
+
+def table_beside(source: LabelledFiles, plan: CorrectionPlan) -> tuple[TableSource, CorrectionPlan]:
+    """The table of labels that stands beside files, and the changes by its ids, or by its rows.
+
+    The audit named samples by their row where their ids would have given a patient away.
+    """
+    if not all(re.fullmatch(r"row \d+", name) for name in plan.changes):
+        return source.label_source(source.id), plan
+    known = source.label_source(source.id)
+    if set(plan.changes) <= set(known.read_file(known.path).column(source.id)):
+        return known, plan
+    return source.label_source(), replace(
+        plan, changes={name.removeprefix("row "): change for name, change in plan.changes.items()}
+    )
+
+
+def corrected_table(path: Path, source: TableSource, plan: CorrectionPlan) -> bytes:
+    """The file of a table with corrected labels."""
+    if isinstance(source, Excel):
+        return excel_labels.corrected_excel(path, source, plan.changes)
+    correct = table_labels.corrected_csv if source.name == "csv" else table_labels.corrected_parquet
+    return correct(path, source, plan.changes)
+
+
+REVERSING = {
+    "csv": table_labels.reversed_csv,
+    "parquet": table_labels.reversed_parquet,
+    "excel": excel_labels.reversed_excel,
+}
 
 
 def apply_to_folder(source: Folder, plan: CorrectionPlan, destination: Destination) -> Receipt:
@@ -116,8 +150,7 @@ def undo(target: Path, destination: Destination) -> Receipt:
     elif receipt.kind == "npz":
         content = npz_labels.reversed_npz(place)
     else:
-        reverse = table_labels.reversed_csv if receipt.kind == "csv" else table_labels.reversed_parquet
-        content = reverse(place, receipt.label)
+        content = REVERSING[receipt.kind](place, receipt.label)
     put(destination.file(place), content)
     if destination.in_place:
         place_for(place).unlink(missing_ok=True)
@@ -142,6 +175,6 @@ def source_of(spec: str) -> Source:
     if not spec:
         raise UsageError("the audit does not know where its data came from (arrays in memory?). Give it with --data.")
     found: Any = catalogue.make("data", understood(spec))
-    if not isinstance(found, TableSource | Npz | Folder):
+    if not isinstance(found, TableSource | Npz | Folder | LabelledFiles):
         raise UsageError(f"'{spec}' cannot be written back; allowed: {WRITABLE}.")
     return found

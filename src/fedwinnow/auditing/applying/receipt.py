@@ -25,7 +25,7 @@ BESIDE, WITHIN = ".apply.json", ".fedwinnow-apply.json"  # hidden in a folder, s
 class Receipt:
     """What was changed in which file or folder."""
 
-    kind: str  # csv, parquet, npz or folder
+    kind: str  # csv, parquet, excel, npz or folder
     target: str  # the corrected file or folder
     original: str  # what it was made from
     backup: str | None  # the file as it was, where it was changed in place

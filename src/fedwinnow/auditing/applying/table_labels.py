@@ -11,14 +11,14 @@ from typing import Any
 
 from fedwinnow.auditing.applying.changes import Change
 from fedwinnow.data.labels import class_names_of, class_numbers
-from fedwinnow.data.source_files import existing_file
+from fedwinnow.data.sources.csv import Csv
 from fedwinnow.data.sources.parquet import read_arrow
 from fedwinnow.data.sources.table_source import TableSource
 from fedwinnow.data.table_reading import cell_text, checked_rows, decode, sniff
+from fedwinnow.data.text_encoding import Asked
 from fedwinnow.errors import DataError
 
 GIVEN, SOURCE = "label_given", "label_source"
-BOM = b"\xef\xbb\xbf"
 
 Row = list[str]
 
@@ -77,28 +77,34 @@ def names_of(labels: Sequence[str], changes: dict[str, Change]) -> tuple[str, ..
 # --- CSV -----------------------------------------------------------------------------------------------------------
 
 
-def read_csv_rows(path: Path) -> tuple[list[Row], dict[str, Any]]:
+def read_csv_rows(path: Path, encoding: Asked = "auto") -> tuple[list[Row], dict[str, Any]]:
     """All rows, the header first, and how the file is written."""
-    content = existing_file(path).read_bytes()
-    text = decode(path, content)
+    text, codec = decode(path, encoding)
     dialect: dict[str, Any] = {
-        "delimiter": sniff(text),
+        "delimiter": sniff(io.StringIO(text), path),
         "lineterminator": "\r\n" if "\r\n" in text.partition("\n")[0] + "\n" else "\n",
-        "bom": content.startswith(BOM),
+        "codec": codec,
     }
-    return checked_rows(path, text, dialect["delimiter"])[0], dialect
+    return checked_rows(path, text, dialect["delimiter"]), dialect
 
 
-def csv_text(rows: Sequence[Row], dialect: dict[str, Any]) -> bytes:
-    """The rows in the dialect of the file."""
+def csv_text(path: Path, rows: Sequence[Row], dialect: dict[str, Any]) -> bytes:
+    """The rows in the dialect and the encoding of the file."""
     stream = io.StringIO()
     csv.writer(stream, delimiter=dialect["delimiter"], lineterminator=dialect["lineterminator"]).writerows(rows)
-    return (BOM if dialect["bom"] else b"") + stream.getvalue().encode()
+    try:
+        return stream.getvalue().encode(dialect["codec"])
+    except UnicodeEncodeError as problem:
+        raise DataError(
+            f"{path}: the letter '{problem.object[problem.start]}' of a label cannot be written in the encoding of the "
+            f"file ({dialect['codec']}). Save the file as UTF-8 CSV first."
+        ) from None
 
 
 def corrected_csv(path: Path, source: TableSource, changes: dict[str, Change]) -> bytes:
     """The file with corrected labels."""
-    (header, *body), dialect = read_csv_rows(path)
+    encoding: Asked = source.encoding if isinstance(source, Csv) else "auto"
+    (header, *body), dialect = read_csv_rows(path, encoding)
     check_columns(path, source, header)
     column = header.index(source.label)
     labels = [row[column] for row in body]
@@ -113,7 +119,7 @@ def corrected_csv(path: Path, source: TableSource, changes: dict[str, Change]) -
     for place, change in wanted.items():
         body[place][column] = spelling[change.label]
         body[place][place_of_source] = change.source
-    return csv_text([header, *body], dialect)
+    return csv_text(path, [header, *body], dialect)
 
 
 def reversed_csv(path: Path, label: str) -> bytes:
@@ -127,7 +133,7 @@ def reversed_csv(path: Path, label: str) -> bytes:
     for row in body:
         row[column] = row[given]
         rows.append(row)
-    return csv_text([[cell for place, cell in enumerate(row) if place not in dropped] for row in rows], dialect)
+    return csv_text(path, [[cell for place, cell in enumerate(row) if place not in dropped] for row in rows], dialect)
 
 
 # --- Parquet -------------------------------------------------------------------------------------------------------

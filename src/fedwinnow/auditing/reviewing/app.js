@@ -75,7 +75,7 @@ function make(tag, options = {}, ...children) {
 }
 
 function seen(sample) {
-  if (sample.picture) return make("img", { src: picture(sample.id), alt: `sample ${sample.id}` });
+  if (sample.picture) return make("img", { src: picture(sample.id), alt: `sample ${sample.id}`, "data-id": sample.id });
   const names = fieldOrder(sample);
   if (!names.length) return make("p", { class: "meta", text: "There is no preview of this sample." });
   const pairs = names.flatMap((name) => [make("dt", { text: fieldName(sample, name) }), make("dd", { text: sample.texts[name] })]);
@@ -380,6 +380,7 @@ function toggleGrid() {
 
 const KEYS = {
   a: () => act("accept"), k: () => act("keep"), o: () => act("other"), s: () => act("skip"), u: undo, g: toggleGrid,
+  z: () => { const shown = at("main").querySelector("img[data-id]"); if (shown && !grid) enlarge(shown.dataset.id); },
   "?": () => at("keys").showModal(), ArrowRight: () => step(1), ArrowLeft: () => step(-1),
   ArrowDown: () => grid && step(columns()), ArrowUp: () => grid && step(-columns()),
 };
@@ -393,6 +394,20 @@ document.addEventListener("keydown", (event) => {
   KEYS[key]();
 });
 
+// A picture in its own size; in the grid a click opens the sample instead.
+at("main").addEventListener("click", (event) => {
+  const id = event.target.dataset.id;
+  if (id !== undefined && !grid) enlarge(id);
+});
+
+function enlarge(id) {
+  const image = at("large").querySelector("img");
+  image.src = `${picture(id)}&whole=1`;
+  image.alt = `sample ${id}`;
+  at("large").showModal();
+}
+
+at("large").addEventListener("click", () => at("large").close());
 at("mode").addEventListener("click", toggleGrid);
 at("help").addEventListener("click", KEYS["?"]);
 filters.forEach((filter) => filter.addEventListener("input", () => { current = null; attempt(draw); }));

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from fedwinnow.auditing.audit_folder import REVIEW, TOO_FEW, read_audit, read_site, site_folders
+from fedwinnow.auditing.audit_folder import REVIEW, TOO_FEW, WHOLE, read_audit, read_site, site_folders
 from fedwinnow.auditing.decisions import (
     ACCEPT,
     DECISIONS,
@@ -146,14 +146,15 @@ class ReviewQueue:
             "ignored": facts.get("ignored", []),
         }
 
-    def picture(self, name: str) -> Path | None:
-        """The file of a picture, if the audit made one."""
+    def picture(self, name: str, *, whole: bool = False) -> Path | None:
+        """The file of a picture, if the audit made one; `whole`: in its own size, where there is such a file."""
         for folder, facts in self.facts.items():
             prefix = self.name_of(folder, "")
             sample = name.removeprefix(prefix)
             if name.startswith(prefix) and sample in facts["pictures"]:
-                file = str(facts["pictures"][sample])
-                path = folder / "previews" / file
+                own = facts.get(WHOLE, {}).get(sample) if whole else None
+                file = str(own or facts["pictures"][sample])
+                path = folder / (WHOLE if own else "previews") / file
                 return path if PICTURE.fullmatch(file) and path.is_file() and not path.is_symlink() else None
         return None
 

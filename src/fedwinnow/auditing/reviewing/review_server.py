@@ -135,7 +135,7 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(HTTPStatus.OK, "application/json", as_json(queue.state()))
         elif path == "/sample":
             self.reply(HTTPStatus.OK, "application/json", as_json(queue.sample(query.get("id", ""))))
-        elif path == "/picture" and (found := queue.picture(query.get("id", ""))) is not None:
+        elif path == "/picture" and (found := queue.picture(query.get("id", ""), whole="whole" in query)) is not None:
             self.reply(HTTPStatus.OK, "image/png" if found.suffix == ".png" else "image/jpeg", found.read_bytes())
         else:
             raise RequestRefused(HTTPStatus.NOT_FOUND, "there is nothing here")

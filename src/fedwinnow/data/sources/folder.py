@@ -74,7 +74,9 @@ class Folder(Source):
             root = root / "test"
         paths = images_below(root)
         if not paths:
-            raise DataError(f"{root} has no image in it (files that end in {', '.join(sorted(SUFFIXES))}).")
+            raise DataError(
+                f"{root} has no image in it (files that end in {', '.join(sorted(SUFFIXES))}).{other_source(root)}"
+            )
         ids = [id_of(root, path) for path in paths]
         labels = class_numbers([name.partition("/")[0] if "/" in name else "" for name in ids], form.class_names)
         return NewSamples(
@@ -113,7 +115,10 @@ def list_images(folder: Path, class_names: tuple[str, ...]) -> tuple[list[Path],
     """Every image below the class folders, in the order of their names, with its class."""
     folders = class_folders(folder)
     if not folders:
-        raise DataError(f"{folder} has no folder in it; one folder per class is needed, named after the class.")
+        raise DataError(
+            f"{folder} has no folder in it; one folder per class is needed, named after the class."
+            f"{other_source(folder)}"
+        )
     paths: list[Path] = []
     labels: list[int] = []
     for child in folders:
@@ -126,10 +131,23 @@ def list_images(folder: Path, class_names: tuple[str, ...]) -> tuple[list[Path],
             endings = ", ".join(sorted(SUFFIXES))
             raise DataError(
                 f"{child} has no image in it (files that end in {endings}). Add images or remove the folder."
+                f"{other_source(child)}"
             )
         paths += found
         labels += [class_names.index(child.name)] * len(found)
     return paths, labels
+
+
+OTHERS = {
+    ".dcm": "DICOM files in it, which dicom:path=FOLDER,labels=TABLE reads",
+    ".h5": "HDF5 files in it, which h5:path=FOLDER,labels=TABLE reads",
+}
+
+
+def other_source(folder: Path) -> str:
+    """What is said of a folder whose files another source reads."""
+    endings = {os.path.splitext(name)[1].lower() for _, _, files in os.walk(folder) for name in files}
+    return "".join(f" There are {told}." for ending, told in OTHERS.items() if ending in endings)
 
 
 def images_below(folder: Path) -> list[Path]:

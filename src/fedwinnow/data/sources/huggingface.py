@@ -36,6 +36,7 @@ class HuggingFace(Source):
     group: str | None = option(
         None, "The column that says which samples belong together (a patient): they stay in one part, site and fold."
     )
+    site: str | None = option(None, "The column that says which site holds the sample.")
     size: int | None = option(
         None, "Height and width of the images; without it that of the first.", at_least=1, at_most=10000
     )
@@ -65,8 +66,9 @@ class HuggingFace(Source):
             raise DataError(f"{self.dataset}: {unknown('split', self.split, splits)}")
         training = splits[self.split]
         features = dict(training.features)
-        if self.group is not None and features.pop(self.group, None) is None:
-            raise DataError(f"{self.dataset}: {unknown('column', self.group, features)}")
+        for column in (self.group, self.site):
+            if column is not None and features.pop(column, None) is None:
+                raise DataError(f"{self.dataset}: {unknown('column', column, features)}")
         roles = find_roles(self.dataset, features, self.label, self.image, self.text)
         frame = frame_of(self.dataset, training[roles.image], self.size) if roles.image is not None else None
         test = splits.get(self.test_split) if self.test_split and self.test_split != self.split else None
@@ -76,6 +78,7 @@ class HuggingFace(Source):
             x_test=None if test is None else self.features(test, roles, frame),
             y_test=None if test is None else list(test[roles.label]),
             groups=None if self.group is None else list(training[self.group]),
+            sites=None if self.site is None else list(training[self.site]),
             class_names=roles.class_names,
             name=self.dataset,
             kind="tokens" if roles.text is not None else "auto",

@@ -5,23 +5,27 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedwinnow.data.dataset import Dataset, Labels
+from fedwinnow.data.dataset import Dataset, Labels, Samples
+from fedwinnow.data.dicom_headers import groups_in, headers_of
+from fedwinnow.data.dicom_pixels import VIEW, view_text, windows_in
+from fedwinnow.data.images import channel_statistics, load_images
 from fedwinnow.data.photograph_lists import IMAGENET_MEAN, IMAGENET_STD, photographs, read_csv
 from fedwinnow.data.published_files import PublishedFile, absent, missing_line
 from fedwinnow.data.source import Source
 from fedwinnow.data.source_files import hash_of_files
-from fedwinnow.errors import DataError
+from fedwinnow.errors import DataError, UsageError
 from fedwinnow.options import option
 
 RSNA = "RSNA, https://www.kaggle.com/c/rsna-intracranial-hemorrhage-detection"
 ICH_LABELS = PublishedFile("stage_2_train.csv", None, RSNA, folders=("ich", "rsna-intracranial-hemorrhage-detection"))
-EXPORT = (
-    "The published slices are DICOM files: export each one, with a window of your choice, as images/<ID>.png (or .jpg) "
-    "beside stage_2_train.csv, for example images/ID_000012eaf.png"
+SLICES = "stage_2_train"
+UNPACK = (
+    "Unpack the published slices beside stage_2_train.csv, for example as stage_2_train/ID_000012eaf.dcm (extra "
+    "`dicom`), or export them with a window of your choice as images/ID_000012eaf.png (or .jpg)"
 )
 ISIC = "ISIC, https://challenge.isic-archive.com/data/#2019"
 ISIC_FOLDERS = ("isic2019", "ISIC2019", "isic_2019")
@@ -33,8 +37,9 @@ ISIC_PHOTOGRAPHS = PublishedFile("ISIC_2019_Training_Input", None, ISIC, folders
 class Haemorrhage(Source):
     """Slices of head CT scans with exactly one of five types of intracranial haemorrhage (RSNA 2019).
 
-    Slices without a haemorrhage or with several types are left out. The slices are read as images that you export
-    from the published DICOM files: images/<ID>.png or .jpg beside stage_2_train.csv. There is no test part.
+    Slices without a haemorrhage or with several types are left out. The published DICOM files are read through windows
+    (stage_2_train/<ID>.dcm beside stage_2_train.csv, extra `dicom`), unless there are pictures that you exported
+    yourself (images/<ID>.png or .jpg). There is no test part.
     """
 
     name: ClassVar[str] = "ich"
@@ -54,27 +59,73 @@ class Haemorrhage(Source):
     )
 
     size: int = option(224, "Height and width to which every slice is brought, in pixels.", at_least=8)
-    partial: bool = option(False, "Use the slices that were exported, even if some are not.")
+    window: str = option(
+        "brain+subdural+bone",
+        "Windows for the published DICOM files, a channel each: names as in `dicom`, or CENTER/WIDTH, joined by +.",
+        source="the papers name none",
+    )
+    group: Literal["none", "patient", "study"] = option(
+        "none", "What stays together where DICOM files are read; FedNoRo's split is by slices, so none is the default."
+    )
+    partial: bool = option(False, "Use the slices that are there, even if some are not.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        windows_in(self.window)
 
     def missing(self) -> list[str]:
         path = ICH_LABELS.find()
         if path is None:
             return [missing_line(ICH_LABELS)]
-        return [] if (path.parent / "images").is_dir() else [f"{path.parent / 'images'}: not there. {EXPORT}."]
+        if any((path.parent / name).is_dir() for name in ("images", SLICES)):
+            return []
+        return [f"{path.parent / SLICES}: not there. {UNPACK}."]
 
     def load(self) -> Dataset:
         path = ICH_LABELS.fetch()
         labels = self.single_types(path)
-        exported = image_files(path.parent / "images", (".png", ".jpg", ".jpeg"))
-        lacking = [name for name in labels if name not in exported]
+        exported, slices = path.parent / "images", path.parent / SLICES
+        published = not exported.is_dir()
+        folder = slices if published else exported
+        files = image_files(folder, (".dcm",) if published else (".png", ".jpg", ".jpeg"))
+        lacking = [name for name in labels if name not in files]
         if lacking and (len(lacking) == len(labels) or not self.partial):
             raise DataError(
-                f"{len(lacking)} of {len(labels)} slices with one type of haemorrhage are not in "
-                f"{path.parent / 'images'}, the first is {lacking[0]}. {EXPORT}. "
-                "To use only what is there: ich:partial=true"
+                f"{len(lacking)} of {len(labels)} slices with one type of haemorrhage are not in {folder}, the first "
+                f"is {lacking[0]}. {UNPACK}. To use only what is there: ich:partial=true"
             )
-        present = {name: label for name, label in labels.items() if name in exported}
-        return photograph_set(self, self.types, path, [exported[name] for name in present], present, self.size)
+        present = {name: label for name, label in labels.items() if name in files}
+        paths = [files[name] for name in present]
+        if not published:
+            for name in ("window", "group"):
+                if getattr(self, name) != self.__dataclass_fields__[name].default:
+                    raise UsageError(
+                        f"ich: {name}={getattr(self, name)} was given, which is for DICOM files, but the pictures in "
+                        f"{folder} are read. Rename that folder to read {slices}."
+                    )
+            return photograph_set(self, self.types, path, paths, present, self.size)
+        return self.slice_set(path, paths, present)
+
+    def slice_set(self, path: Path, files: list[Path], labels: dict[str, int]) -> Dataset:
+        """The published slices through their windows."""
+        view, channels = view_text(self.window, None), len(windows_in(self.window))
+        column: Labels = np.array(list(labels.values()), dtype=np.int64)
+        features = load_images(files, (self.size, self.size), "auto", list(labels), channels, view)
+        groups = None
+        if self.group != "none":
+            groups, _ = groups_in(headers_of(files), by_study=self.group == "study")
+        photographic = channels == len(IMAGENET_MEAN)
+        mean, std = (IMAGENET_MEAN, IMAGENET_STD) if photographic else channel_statistics(features)
+        return Dataset(
+            name=self.name,
+            kind="images",
+            class_names=self.types,
+            train=Samples(features, column, np.array(list(labels)), true=column, groups=groups),
+            mean=mean,
+            std=std,
+            roles={VIEW: view},
+            source_hash=hash_of_files([path]),
+        )
 
     def single_types(self, path: Path) -> dict[str, int]:
         """The type of every slice that has exactly one."""

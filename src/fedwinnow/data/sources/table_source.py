@@ -18,7 +18,9 @@ from fedwinnow.data.images import BrokenImage, ImageFrame, channel_statistics, c
 from fedwinnow.data.input_form import InputForm
 from fedwinnow.data.labels import warn_of_alike_classes
 from fedwinnow.data.new_samples import NewSamples, of_image_files, of_table, of_texts
-from fedwinnow.data.schema import TableSchema, encode_labels, encode_rows, fit, read_schema
+from fedwinnow.data.schema import TableSchema, encode_labels, encode_rows, read_schema
+from fedwinnow.data.schema_check import tell_differences
+from fedwinnow.data.schema_fitting import Wishes, fit
 from fedwinnow.data.source import Source
 from fedwinnow.data.source_files import existing_file, hash_of_files
 from fedwinnow.data.table_reading import TextTable
@@ -27,7 +29,10 @@ from fedwinnow.errors import DataError, UsageError
 from fedwinnow.options import option
 
 # What a run has decided for the samples that its model is asked about.
-SET_BY_RUN = ("schema", "size", "length", "vocabulary", "max_categories", "test_path", "ignore")
+SET_BY_RUN = (
+    *("schema", "size", "length", "vocabulary", "max_categories", "test_path", "ignore"),
+    *("keep", "ordered", "notes", "notes_encoder"),
+)
 ROLES = ("label", "id", "site", "group", "true", "image", "text")
 ONLY_WITH = {"size": "image", "lazy": "image", "length": "text", "vocabulary": "text"}  # option -> the role it is for
 
@@ -49,6 +54,16 @@ class TableSource(Source):
     test_path: Path | None = option(None, "A second file with the test rows.")
     ignore: str | None = option(None, "Columns to leave out, separated by |.")
     max_categories: int = option(100, "How many different texts a column may have before it is refused.", at_least=2)
+    missing_values: str | None = option(
+        None, "Texts that mean a missing value besides empty, NA, nan and null, separated by |."
+    )
+    keep: str | None = option(None, "Columns to train on although they look like ids, separated by |.")
+    dates: Literal["auto", "day-first", "month-first", "text"] = option(
+        "auto", "Whether 03/04/2021 is in April or in March; auto finds out; text leaves dates as they are."
+    )
+    ordered: str | None = option(None, "Columns with ordered values: grade:low<middle<high, several separated by |.")
+    notes: str | None = option(None, "Columns of free text that an encoder reads, separated by |.")
+    notes_encoder: str = option("words", "The encoder that reads them (`fedwinnow encoders`).")
     classes: Literal["checked", "any"] = option(
         "checked", "Refuse labels that look like measurements, ids or several labels in one cell, or take any."
     )
@@ -86,8 +101,12 @@ class TableSource(Source):
         return {role: column for role, column in found.items() if column is not None}
 
     @abstractmethod
-    def read(self, path: Path) -> TextTable:
+    def read_file(self, path: Path) -> TextTable:
         """The table in a file."""
+
+    def read(self, path: Path) -> TextTable:
+        """The table in a file, with its missing values and dates as the user says."""
+        return dataclasses.replace(self.read_file(path).without(names_in(self.missing_values)), dates=self.dates)
 
     def load(self) -> Dataset:
         """Read the tables, fit the schema or read it, and encode the rows."""
@@ -116,7 +135,7 @@ class TableSource(Source):
             hashed_words=self.text is not None,
             columns=schema.columns,
             roles=self.roles(),
-            source_hash=hash_of_files(paths),
+            source_hash=self.hash_of(paths),
             contents=self.contents_of(tables),
         )
         warn_of_alike_classes(dataset)
@@ -167,6 +186,10 @@ class TableSource(Source):
         advice = hint.get(form.kind, "write the rows to an .npz file as the array x")
         raise DataError(f"{self.path} was given, but a sample of this model is {form.described()}: {advice}.")
 
+    def hash_of(self, paths: list[Path]) -> str:
+        """The hash of the files."""
+        return hash_of_files(paths)
+
     def contents_of(self, tables: list[TextTable]) -> Contents:
         """The hash of the tables, of the given schema, and of the images that the tables name."""
         images = [] if self.image is None else [path for table in tables for path in image_paths(table, self.image)]
@@ -181,7 +204,7 @@ class TableSource(Source):
         """The given schema, or one fitted on the training rows."""
         features = self.feature_names(table)
         if self.schema is None:
-            return fit(table, features, self.label, self.max_categories, any_labels=self.classes == "any")
+            return fit(table, features, self.label, self.wishes(table, features))
         schema = read_schema(self.schema)
         if bool(schema.columns) != bool(features):
             raise DataError(
@@ -191,11 +214,22 @@ class TableSource(Source):
             table.column(column.name)
             if column.name not in features:
                 raise DataError(f"{self.schema} has the feature '{column.name}', which has another role here.")
+        tell_differences(table, schema.columns, f"the data that {self.schema.name} was made from")
         return schema
+
+    def wishes(self, table: TextTable, features: list[str]) -> Wishes:
+        """What the options say of columns, each of which must be there."""
+        ordered = orders_in(self.name, self.ordered)
+        keep, notes = names_in(self.keep), names_in(self.notes)
+        for name in (*keep, *notes, *ordered):
+            if name not in features:
+                table.column(name)  # raises an error that lists the columns
+                raise UsageError(f"{self.name}: the column '{name}' is named as a feature, but has another role.")
+        return Wishes(self.max_categories, self.classes == "any", keep, ordered, notes, self.notes_encoder)
 
     def ignored(self) -> list[str]:
         """The columns that are left out by request."""
-        return [] if self.ignore is None else [name.strip() for name in self.ignore.split("|")]
+        return list(names_in(self.ignore))
 
     def feature_names(self, table: TextTable) -> list[str]:
         """The columns that become features: those without another role."""
@@ -253,6 +287,26 @@ class TableSource(Source):
         assert self.image is not None
         found = ((table, list(map(str, image_paths(table, self.image)))) for table in tables)
         return next(table.place(paths.index(image)) for table, paths in found if image in paths)
+
+
+def names_in(option: str | None) -> tuple[str, ...]:
+    """The names in an option, which a bar separates."""
+    return () if option is None else tuple(name.strip() for name in option.split("|"))
+
+
+def orders_in(source: str, option: str | None) -> dict[str, tuple[str, ...]]:
+    """The order of the values of each column that the option names."""
+    found = {}
+    for one in names_in(option):
+        name, colon, values = one[: one.find("<")].rpartition(":")
+        order = tuple(value.strip() for value in (values + one[one.find("<") :]).split("<"))
+        if not colon or "<" not in one or "" in order or len(set(order)) < len(order) or not name.strip():
+            raise UsageError(
+                f"{source}: ordered={one} was given; allowed: a column and its values in order, "
+                "for example grade:low<middle<high; several are separated by |."
+            )
+        found[name.strip()] = order
+    return found
 
 
 def image_paths(table: TextTable, column: str) -> list[Path]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 # what a key exposes -> what its receiver can learn from it
 LEARNS = {
+    "masked": "nothing by itself: only the sum over sites tells something",
     "model": "the trained model, and what can be inferred from one",
     "client": "something about the site as a whole",
     "sample": "something about single samples",

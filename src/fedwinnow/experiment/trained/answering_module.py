@@ -7,6 +7,7 @@ that a file that is exported from it needs nothing else.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,9 @@ class FromImages(nn.Module):
 class FromColumns(nn.Module):
     """The columns of a table in float64 (n, columns): numbers as they are, a category as its position, NaN if missing.
 
-    Each column of the model's input is one of three: a standardised number, "the value is missing", "it is this
-    category". A category that training did not have, -1, is none of them.
+    A free text is as many columns as its encoder gives numbers; of ordered categories the position is a number. Each
+    column of the model's input is one of three: a standardised number, "the value is missing", "it is this category".
+    A category that training did not have, -1, is none of them.
     """
 
     source: Tensor
@@ -66,8 +68,9 @@ class FromColumns(nn.Module):
 
     def __init__(self, columns: Sequence[Column]) -> None:
         super().__init__()
-        rows = [row for place, column in enumerate(columns) for row in self.outputs(place, column)]
-        self.columns = len(columns)
+        places = list(accumulate((column.size for column in columns), initial=0))
+        rows = [row for place, column in zip(places, columns, strict=False) for row in self.outputs(place, column)]
+        self.columns = places[-1]
         self.register_buffer("source", torch.tensor([row[0] for row in rows]))
         self.register_buffer("numeric", torch.tensor([row[1] == "number" for row in rows]))
         self.register_buffer("missing", torch.tensor([row[1] == "missing" for row in rows]))
@@ -78,8 +81,8 @@ class FromColumns(nn.Module):
     @staticmethod
     def outputs(place: int, column: Column) -> list[tuple[Any, ...]]:
         """The columns of the model's input that one column of the table becomes, in their order."""
-        if column.kind == "numeric":
-            found = [(place, "number", column.mean, column.std)]
+        if column.kind != "categorical":
+            found = [(place + more, "number", column.mean, column.std) for more in range(column.size)]
         else:
             found = [(place, "category", float(code), 1.0) for code in range(len(column.categories))]
         return [*found, *([(place, "missing", 0.0, 1.0)] if column.missing else [])]

@@ -11,8 +11,9 @@ from fedwinnow.experiment.trained.trained_model import TrainedModel, load_model
 
 
 def load_trained(
-    folder: Path, *, site: str | None = None, device: str | None = None, model: Any = None
+    folder: Path, *, site: str | None = None, device: str | None = None, model: Any = None, method: Any = None
 ) -> TrainedModel:
     """The trained model in a run folder, or in an export in the format safetensors; see `load_model`."""
-    load = load_exported if is_export(folder) else load_model
-    return load(folder, site=site, device=device, model=model)
+    if is_export(folder):
+        return load_exported(folder, site=site, device=device, model=model)
+    return load_model(folder, site=site, device=device, model=model, method=method)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -88,14 +89,13 @@ def check_columns(trained: TrainedModel, form: InputForm) -> None:
             f"--start {trained.folder}: a sample of that model is {trained.form.described()}; here it is "
             f"{form.described()}."
         )
-    before, now = ({column.name: column for column in one.columns} for one in (trained.form, form))
+    before, now = ({column.title: column for column in one.columns} for one in (trained.form, form))
     differing = [
         name
         for name in {**before, **now}
         if name not in before
         or name not in now
-        or (before[name].kind, before[name].categories, before[name].missing)
-        != (now[name].kind, now[name].categories, now[name].missing)
+        or replace(before[name], mean=0.0, std=1.0) != replace(now[name], mean=0.0, std=1.0)
     ]
     if differing or list(before) != list(now):
         shown = ", ".join(differing[:5]) or "their order"

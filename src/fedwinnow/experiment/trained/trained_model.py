@@ -105,16 +105,18 @@ class TrainedModel:
         return AnsweringModule(self.form, modules, self.method, front.to(self.models[0].device))
 
 
-def load_model(folder: Path, *, site: str | None = None, device: str | None = None, model: Any = None) -> TrainedModel:
+def load_model(
+    folder: Path, *, site: str | None = None, device: str | None = None, model: Any = None, method: Any = None
+) -> TrainedModel:
     """The trained model in a run folder.
 
-    `site` chooses one where every site has its own. `model` is the module or function that a program gave to the run;
-    a run folder has only its name.
+    `site` chooses one where every site has its own. `model` is the module or function that a program gave to the run,
+    `method` a method that was defined there; a run folder has only their names.
     """
     run = RunFolder.existing(folder)
     refuse_unfinished(run)
     experiment = experiment_of_run(run, model)
-    method = find_method(experiment.method)
+    method = method_of_run(run, experiment) if method is None else find_method(method)
     refuse_changed_code(run, experiment, method)
     form = form_of_run(run)
     setup = setup_of(experiment, str(choose_device(device)))
@@ -164,6 +166,17 @@ def experiment_of_run(run: RunFolder, model: Any = None) -> Experiment:
         for spec in in_turn(experiment.model):
             refuse_unnamed(run, str(spec))
     return experiment if model is None else dataclasses.replace(experiment, model=model)
+
+
+def method_of_run(run: RunFolder, experiment: Experiment) -> Method:
+    """The method of the run, unless only the program that played it can make it."""
+    try:
+        return find_method(experiment.method)
+    except UsageError as problem:
+        raise UsageError(
+            f"{run.path}: {problem} If the method, or its loss, was made by a program, give it again: "
+            "fedwinnow.load(RUN, method=...)."
+        ) from None
 
 
 def refuse_unnamed(run: RunFolder, spec: str) -> None:

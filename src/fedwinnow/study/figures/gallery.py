@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fedwinnow.errors import UsageError, unknown
 from fedwinnow.study.run_records import finished, outdated_words, read_records
@@ -34,10 +34,19 @@ PICTURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }
 
 
-def draw(name: str, places: Iterable[str | Path], path: Path, **options: Any) -> Path:
+def draw(
+    name: str,
+    places: Iterable[str | Path],
+    path: Path,
+    *,
+    width: Literal["column", "page"] | None = None,
+    font_size: float | None = None,
+    order: Sequence[str] = (),
+    **options: Any,
+) -> Path:
     """Draw one picture of these run folders into a file that ends in .png, .svg or .pdf."""
-    from fedwinnow.study.figures.run_view import View
-    from fedwinnow.study.figures.style import footnote
+    from fedwinnow.study.figures.run_view import View, in_order
+    from fedwinnow.study.figures.style import WIDTHS, PictureLook, footnote, looking
 
     if name not in PICTURES:
         problem = unknown("figure", name, PICTURES)
@@ -54,12 +63,15 @@ def draw(name: str, places: Iterable[str | Path], path: Path, **options: Any) ->
     module, _, function = home.partition(":")
     drawing = getattr(importlib.import_module(f"fedwinnow.study.figures.{module}"), function)
     records = finished(read_records(places))
-    views = [View(record) for record in records]
-    if module == "scene_pictures":
-        made: Path = drawing(views[0].scene, path)
-        return made
+    views = in_order([View(record) for record in records], order)
+    look = PictureLook(None if width is None else WIDTHS[width], usual_font(width) if font_size is None else font_size)
     if name == "sensitivity":
         given.setdefault("option", "")
-    with footnote(" ".join(outdated_words(records))):
-        drawn: Path = drawing(views, path, **given)
-    return drawn
+    with looking(look), footnote("" if module == "scene_pictures" else " ".join(outdated_words(records))):
+        made: Path = drawing(views[0].scene if module == "scene_pictures" else views, path, **given)
+    return made
+
+
+def usual_font(width: str | None) -> float:
+    """The font size without --font-size: 8 points in a column, otherwise 9."""
+    return 8.0 if width == "column" else 9.0

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from fedwinnow.data.source_files import read_npz
-from fedwinnow.errors import DataError
+from fedwinnow.errors import DataError, unknown
 from fedwinnow.experiment.result import Result
+from fedwinnow.method_names import title_of
 from fedwinnow.randomness import Floats, Integers
 from fedwinnow.scene.scene import Scene
+from fedwinnow.study.method_styles import DASHES, MethodStyle, method_styles
 from fedwinnow.study.run_records import Record
-from fedwinnow.study.table_layout import varies
+from fedwinnow.study.scene_words import scene_in_words
+from fedwinnow.study.table_layout import label, varies
 
 
 class View:
@@ -24,8 +28,18 @@ class View:
 
     @property
     def name(self) -> str:
-        """The method with its options."""
-        return self.record.settings["method"]
+        """The method in print, with its options, or the name that a sweep gave."""
+        return title_of(self.row)
+
+    @property
+    def row(self) -> str:
+        """The name of its row in a table: that in its sweep, or the method with its options."""
+        return self.record.row or self.record.settings["method"]
+
+    @property
+    def label(self) -> str:
+        """The method and the seed, for pictures of single runs."""
+        return f"{self.name}, seed {self.record.seed}"
 
     @cached_property
     def rounds(self) -> list[dict[str, Any]]:
@@ -88,11 +102,54 @@ def on_one_scene(views: Sequence[View]) -> list[View]:
     return [view for view in views if view.record.scene == views[0].record.scene]
 
 
-def by_name(views: Sequence[View]) -> dict[str, list[View]]:
-    """Runs grouped by method, and by scene settings if these differ; a group has one run per seed."""
-    keys = [key for key in ("data", "partition", "noise") if varies([view.record for view in views], key)]
-    found: dict[str, list[View]] = {}
+@dataclass
+class Group:
+    """Runs that differ only in their seeds: one line of a picture."""
+
+    row: str  # the method, as in a table
+    label: str
+    views: list[View]
+    style: MethodStyle
+    place: int  # the number of the scene
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """Colour, dashes and mark for matplotlib."""
+        return {"color": self.style.colour, "linestyle": self.style.dashes, "marker": self.style.mark}
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """Colour and mark for matplotlib, without a line."""
+        return {"color": self.style.colour, "linestyle": "", "marker": self.style.mark}
+
+
+def groups(views: Sequence[View]) -> list[Group]:
+    """Runs by method, and by scene if there are several; a method's colour is the same everywhere.
+
+    With several scenes the dashes tell the scenes apart; otherwise they are the method's own.
+    """
+    keys = [key for key in ("data", "clients", "partition", "noise") if varies([view.record for view in views], key)]
+    styles = method_styles(view.row for view in views)
+    places: dict[str, int] = {}
+    found: dict[tuple[str, str], Group] = {}
     for view in views:
-        place = ", ".join(view.record.settings.get(key, "") for key in keys)
-        found.setdefault(f"{view.name} | {place}" if keys else view.name, []).append(view)
-    return found
+        place = scene_in_words(label(view.record, keys)) if keys else ""
+        number = places.setdefault(place, len(places))
+        if (view.row, place) not in found:
+            style = styles[view.row]
+            if keys:
+                style = replace(style, dashes=DASHES[number % len(DASHES)])
+            words = f"{title_of(view.row)}, {place}" if place else title_of(view.row)
+            found[view.row, place] = Group(view.row, words, [], style, number)
+        found[view.row, place].views.append(view)
+    return list(found.values())
+
+
+def in_order(views: Sequence[View], order: Sequence[str]) -> list[View]:
+    """The runs of the named methods first, in this order; a name is that of a row, as in the files or in print."""
+    names = {name: row for view in views for row in (view.row,) for name in (title_of(row), row)}
+    for name in order:
+        if name not in names:
+            raise unknown("method for --order", name, names)
+    rows = [names[name] for name in order]
+    return sorted(views, key=lambda view: rows.index(view.row) if view.row in rows else len(rows))

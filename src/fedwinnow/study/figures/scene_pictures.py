@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedwinnow.scene.scene import Scene
-from fedwinnow.study.figures.style import BLUE, GREY, ORANGE, picture
+from fedwinnow.study.figures.style import BLUE, GREY, ORANGE, legend, picture
+from fedwinnow.study.scene_words import scene_in_words
 
 MOST_LABELS = 30
 
@@ -29,7 +31,7 @@ def draw_bubbles(scene: Scene, path: Path) -> Path:
         # The largest bubble just fills its cell.
         cell = 72 * min((width - 1.5) / scene.clients, (height - 1) / scene.classes)
         axes.scatter(client, label, s=counts[client, label] / counts.max() * cell**2 * 0.9, color=BLUE, linewidths=0)
-        axes.set(xlabel="client", ylabel="given class", title=f"Who holds what: {scene.partition}")
+        axes.set(xlabel="client", ylabel="given class", title=f"Who holds what: {scene_in_words(str(scene.partition))}")
         axes.set_xlim(-0.7, scene.clients - 0.3)
         axes.set_ylim(scene.classes - 0.3, -0.7)
         if scene.classes <= MOST_LABELS:
@@ -52,11 +54,16 @@ def draw_rates(scene: Scene, path: Path) -> Path:
         else:
             overall = 100 * scene.realised_rate
             axes.axhline(overall, color=GREY, linestyle="--", linewidth=1, label=f"overall {overall:.1f} %")
-        axes.set(xlabel="client", ylabel="wrong labels (%)", ylim=(0, 100), title=f"How wrong: {scene.noise}")
+        axes.set(
+            xlabel="client",
+            ylabel="wrong labels (%)",
+            ylim=(0, 100),
+            title=f"How wrong: {scene_in_words(str(scene.noise))}",
+        )
         axes.set_xlim(-0.7, scene.clients - 0.3)
         if scene.clients <= MOST_LABELS:
             axes.set_xticks(who)
-        figure.legend(frameon=False, loc="outside lower center", ncols=3)
+        legend(figure)
     return path
 
 
@@ -65,7 +72,7 @@ def draw_transitions(scene: Scene, path: Path) -> Path:
     counts = scene.transitions()
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     size = min(2.6 + 0.36 * scene.classes, 12)
-    with picture(path, size + 0.8, size) as (figure, axes):
+    with picture(path, size + 0.8, size, square=True) as (figure, axes):
         image = axes.imshow(100 * shares, cmap="cividis", vmin=0, vmax=100)
         axes.set(xlabel="given", ylabel="true", title=f"True against given: {100 * scene.realised_rate:.1f} % wrong")
         if scene.classes <= MOST_LABELS:
@@ -78,6 +85,7 @@ def draw_transitions(scene: Scene, path: Path) -> Path:
             for (row, column), share in np.ndenumerate(shares):
                 if share >= 0.005:
                     colour = "black" if share > 0.5 else "white"
-                    axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", color=colour, fontsize=7)
+                    style: dict[str, Any] = {"ha": "center", "va": "center", "color": colour, "fontsize": "x-small"}
+                    axes.text(column, row, f"{100 * share:.0f}", **style)
         figure.colorbar(image, ax=axes, label="share of the true class (%)", shrink=0.8)
     return path

@@ -13,6 +13,17 @@ from fedwinnow.experiment.trained.exporting.bare_names import bare
 from fedwinnow.experiment.trained.trained_model import TrainedModel
 
 FILE = "preprocessing.json"
+PARTS = {
+    "day": "days since 1970-01-01, the time as a fraction of a day",
+    "month": "1 to 12",
+    "weekday": "1 to 7, Monday is 1",
+    "hour": "the time of day in hours, 0 to 24",
+}
+FORMULAS = {
+    "numeric": "(value - mean) / std; 0 if missing",
+    "ordered": "(position - mean) / std; 0 if missing",
+    "text": "(number - mean) / std; 0 if missing",
+}
 TASKS = {"images": "image-classification", "rows": "tabular-classification", "tokens": "text-classification"}
 
 
@@ -69,7 +80,9 @@ def tensor_of(form: InputForm, encoder: dict[str, Any] | None = None) -> dict[st
             "the columns in their order: a number as it is, a category as its position, -1 for a category that is not "
             "in the list, NaN for a missing value; standardising and one column per category are inside the model"
         )
-        return {"name": "x", "type": "float64", "shape": ["n", len(form.columns)], "meaning": meaning}
+        if any(column.kind == "text" for column in form.columns):
+            meaning += "; a text as the numbers that its encoder gives, all NaN for a missing text"
+        return {"name": "x", "type": "float64", "shape": ["n", form.raw_place(len(form.columns))], "meaning": meaning}
     kinds = {
         "images": ("uint8", "pixels from 0 to 255 as (height, width, channels); normalising is inside the model"),
         "rows": ("float32", "numbers, used as they are"),
@@ -82,7 +95,8 @@ def tensor_of(form: InputForm, encoder: dict[str, Any] | None = None) -> dict[st
 def steps_of(form: InputForm) -> dict[str, Any]:
     """How a sample becomes the tensor."""
     if form.columns:
-        return {"columns": [described_column(place, column) for place, column in enumerate(form.columns)]}
+        columns = enumerate(form.columns)
+        return {"columns": [described_column(form.raw_place(number), column) for number, column in columns]}
     if form.kind == "images":
         return {"image": described_image(form)}
     if form.kind == "tokens":
@@ -93,10 +107,14 @@ def steps_of(form: InputForm) -> dict[str, Any]:
 def described_column(place: int, column: Column) -> dict[str, Any]:
     """One column of a table; the categories by name with their position."""
     found: dict[str, Any] = {"position": place, "name": column.name, "kind": column.kind}
-    if column.kind == "numeric":
-        found |= {"mean": column.mean, "std": column.std, "formula": "(value - mean) / std; 0 if missing"}
-    else:
+    if column.part:
+        found |= {"part": column.part, "meaning": PARTS[column.part]}
+    if column.kind == "text":
+        found |= {"numbers": column.size, "encoder": bare(column.encoder), "encoder_hash": column.hash}
+    if column.categories:
         found |= {"categories": {name: code for code, name in enumerate(column.categories)}}
+    if column.kind != "categorical":
+        found |= {"mean": column.mean, "std": column.std, "formula": FORMULAS[column.kind]}
     return found | {"missing_has_own_input": column.missing}
 
 

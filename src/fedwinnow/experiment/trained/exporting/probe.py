@@ -21,6 +21,7 @@ from torch import Tensor
 from fedwinnow.data.column import Column
 from fedwinnow.data.dataset import Features, Resident
 from fedwinnow.data.input_form import InputForm
+from fedwinnow.data.new_samples import raw_columns
 from fedwinnow.data.schema import TableSchema, encode_rows
 from fedwinnow.data.table_reading import TextTable
 from fedwinnow.errors import DataError, RunError
@@ -30,6 +31,7 @@ from fedwinnow.randomness import Floats, uniforms
 BOUND = 1e-4  # the largest difference between two logits that counts as rounding, for logits up to 1
 SAMPLES = 48  # one batch of the run's model, because some models look at the whole batch
 MOST_TEXTS = 400
+TEXT = "no acute finding, small lesion of the left lobe, control advised after three months"
 UNKNOWN = "a category that training did not have"
 
 Ask = Callable[[Tensor], Tensor]
@@ -83,14 +85,14 @@ def make_probe(trained: TrainedModel) -> Probe:
 def questions(form: InputForm) -> tuple[Tensor, Features]:
     """The same samples twice: as the exported file takes them, and as the run stores its own."""
     if form.columns:
-        raw = np.stack([raw_column(place, column) for place, column in enumerate(form.columns)], axis=1)
-        cells = {column.name: cells_of(column, raw[:, place]) for place, column in enumerate(form.columns)}
+        cells = {column.title: cells_of(place, column) for place, column in enumerate(form.columns)}
         table = TextTable(Path("probe"), cells)
-        return torch.from_numpy(raw), Resident(encode_rows(table, TableSchema(form.columns, form.class_names)))
+        stored = Resident(encode_rows(table, TableSchema(form.columns, form.class_names)))
+        return torch.from_numpy(raw_columns(table, form)), stored
     kinds: dict[str, Callable[[InputForm], NDArray[Any]]] = {"images": images, "rows": rows, "tokens": tokens}
-    stored = kinds[form.kind](form)
-    asked = stored.astype(np.int64) if form.kind == "tokens" else stored
-    return torch.from_numpy(asked), Resident(stored)
+    array = kinds[form.kind](form)
+    asked = array.astype(np.int64) if form.kind == "tokens" else array
+    return torch.from_numpy(asked), Resident(array)
 
 
 def draws(purpose: str, *shape: int) -> Floats:
@@ -98,23 +100,21 @@ def draws(purpose: str, *shape: int) -> Floats:
     return uniforms(0, f"probe {purpose}", 0, np.arange(math.prod(shape))).reshape(shape)
 
 
-def raw_column(place: int, column: Column) -> Floats:
-    """A column with every category, an unknown one, missing values, and numbers around the mean and far from it."""
+def cells_of(place: int, column: Column) -> list[str]:
+    """A column as a CSV file has it.
+
+    Every category is in it, an unknown one, missing values, and numbers around the mean and far from it.
+    """
     chance = draws(f"column {place}", SAMPLES)
+    gone = draws(f"missing {place}", SAMPLES) < 0.15
     if column.kind == "numeric":
-        values = column.mean + column.std * (8 * chance - 4)
+        found = list(map(repr, (column.mean + column.std * (8 * chance - 4)).tolist()))
+    elif column.kind == "text":
+        found = [" ".join(TEXT.split()[: int(share * 12)]) for share in chance.tolist()]
     else:
-        values = np.floor(chance * (len(column.categories) + 1)) - 1
-    values[draws(f"missing {place}", SAMPLES) < 0.15] = np.nan
-    return values
-
-
-def cells_of(column: Column, values: Floats) -> list[str]:
-    """The same column as a CSV file has it."""
-    if column.kind == "numeric":
-        return ["" if math.isnan(value) else repr(value) for value in values.tolist()]
-    names = [*column.categories, UNKNOWN]  # position -1 is the last
-    return ["" if math.isnan(value) else names[int(value)] for value in values.tolist()]
+        names = [*column.categories, UNKNOWN]  # position -1 is the last
+        found = [names[int(value)] for value in (np.floor(chance * (len(column.categories) + 1)) - 1).tolist()]
+    return ["" if is_gone else cell for cell, is_gone in zip(found, gone.tolist(), strict=True)]
 
 
 def images(form: InputForm) -> NDArray[np.uint8]:
