@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import random
 import socket
 import sys
 import time
@@ -38,9 +40,12 @@ CONTEXT.set_forkserver_preload(
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    """A port that nobody uses, below those that systems give to connections: nobody else gets it by chance later."""
+    while True:
+        port = random.SystemRandom().randrange(12_000, 32_000)
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
 
 
 def act(words: list[str], log: str, folder: str, tamper: str | None) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import ssl
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,16 +20,17 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip ins
 
 from flwr.proto import fleet_pb2 as fleet
 
+from fedwinnow.deployment import flower_visit
 from fedwinnow.deployment.certificates import make_certificates
 from fedwinnow.deployment.flower_link import Link, parts_of
-from fedwinnow.deployment.flower_visit import JoinRefused, Visit
-from fedwinnow.deployment.front import PortLimits
+from fedwinnow.deployment.flower_visit import JoinRefused, Unreachable, Visit, join
+from fedwinnow.deployment.front import TICK, Body, FleetOnly, Gate, PortLimits, answer
 from fedwinnow.deployment.keys import ServerFiles, SiteFiles
+from fedwinnow.deployment.policy import shipped
 
-LOW = PortLimits(connections=24, per_address=20, handshake=0.6, headers=0.6, body=2**20, body_start=0.6, body_rate=1e9)
-WAIT = 20.0  # seconds; whatever is to end has ended long before
-# Where a real site takes part: a busy machine may keep it waiting for longer than LOW allows a stranger.
-UNHURRIED = replace(LOW, handshake=WAIT, headers=WAIT, body_start=WAIT)
+LOW = PortLimits(connections=24, per_address=20, body=2**20)
+WAIT = 600.0  # seconds; nothing may take longer, or it hangs
+LOOK = 0.02
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +41,12 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Trial:
-    """A link with low limits, and what it says."""
+    """A link with low limits, and what it says. Time passes for its callers only when the test says so."""
 
-    def __init__(self, keys: Path | None, limits: PortLimits = LOW) -> None:
-        self.keys, self.said, self.port = keys, list[str](), free_port()
-        self.link = Link("127.0.0.1", self.port, ServerFiles(keys) if keys else None, 60.0, self.said.append, limits)
+    def __init__(self, keys: Path | None) -> None:
+        self.keys, self.said, self.port, self.time = keys, list[str](), free_port(), 0.0
+        self.link = Link("127.0.0.1", self.port, ServerFiles(keys) if keys else None, 60.0, self.said.append, LOW)
+        self.link.gate.now = lambda: self.time  # type: ignore[method-assign]
         self.opened: list[socket.socket] = []
 
     def connect(self) -> socket.socket:
@@ -51,9 +55,23 @@ class Trial:
         self.opened.append(one)
         return one
 
-    def site(self) -> Visit:
+    def passes(self, happened: Callable[[], bool]) -> bool:
+        """Let the callers' time pass until this happens."""
+        until = time.monotonic() + WAIT
+        while not happened():
+            if time.monotonic() > until:
+                return False
+            self.time += 0.5
+            time.sleep(LOOK)
+        return True
+
+    def ends(self, one: socket.socket) -> bool:
+        """Whether the coordinator ends a connection without a word as time passes."""
+        return self.passes(lambda: gone(one))
+
+    def site(self, name: str = "site-a") -> Visit:
         """A site with a key of its own."""
-        return Visit(f"localhost:{self.port}", SiteFiles(self.keys / "site-a") if self.keys else None, 300)
+        return Visit(f"localhost:{self.port}", SiteFiles(self.keys / name) if self.keys else None, 300)
 
     def beats(self, visit: Visit) -> bool:
         """Whether the coordinator answers this site."""
@@ -77,23 +95,20 @@ def protected(keys: Path) -> Iterator[Trial]:
         yield trial
 
 
-@pytest.fixture
-def unhurried(keys: Path) -> Iterator[Trial]:
-    with contextlib.closing(Trial(keys, UNHURRIED)) as trial:
-        yield trial
-
-
-def ended(one: socket.socket) -> bool:
-    """Whether the coordinator ends a connection without a word."""
-    one.settimeout(WAIT)
+def gone(one: socket.socket) -> bool:
+    """Whether the coordinator has ended a connection without a word."""
+    one.setblocking(False)
     try:
-        while one.recv(4096):
-            continue
-    except ConnectionError:
-        pass
-    except TimeoutError:
+        return not one.recv(4096)
+    except BlockingIOError:
         return False
-    return True
+    except ConnectionError:
+        return True
+
+
+def look_around() -> None:
+    """Give the coordinator the time to do what it should not do."""
+    time.sleep(3 * TICK)
 
 
 def request(length: int | None, *headers: str) -> bytes:
@@ -117,35 +132,41 @@ def status(one: socket.socket) -> int:
 
 
 def test_a_connection_that_says_nothing_is_ended(plain: Trial) -> None:
-    began = time.monotonic()
-    assert ended(plain.connect())
-    assert time.monotonic() - began < 10
+    one = plain.connect()
+    plain.time += LOW.headers - 1
+    look_around()
+    assert not gone(one)
+    assert plain.ends(one)
 
 
 def test_a_tls_handshake_that_does_not_go_on_is_ended(protected: Trial) -> None:
-    assert ended(protected.connect())  # not even begun
+    assert protected.ends(protected.connect())  # not even begun
     half = protected.connect()
     half.sendall(b"\x16\x03\x01\x02\x00\x01\x00")
-    assert ended(half)
+    assert protected.ends(half)
 
 
 def test_headers_that_come_drop_by_drop_are_ended(plain: Trial) -> None:
-    one = plain.connect()
-    began = time.monotonic()
-    with contextlib.suppress(OSError):
-        for letter in b"POST /v1/fleet/push-object HTTP/1.1\r\nHost: " + b"x" * 400:
-            one.sendall(bytes([letter]))
-            time.sleep(0.05)
-    assert time.monotonic() - began < 10
-    assert ended(one)
+    one, drops = plain.connect(), iter(b"POST /v1/fleet/push-object HTTP/1.1\r\nHost: " + b"x" * 10**6)
+
+    def refused() -> bool:
+        try:
+            one.sendall(bytes([next(drops)]))
+        except OSError:
+            return True
+        return False
+
+    assert plain.passes(refused)
 
 
 def test_the_second_request_of_a_connection_has_to_come_in_time_too(plain: Trial) -> None:
     one = plain.connect()
     one.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-    one.recv(4096)
+    assert status(one) == 200
+    plain.time += 5 * LOW.headers  # nothing has to come between two requests
+    look_around()
     one.sendall(b"GET /health HTTP/1.1\r\nHo")
-    assert ended(one)
+    assert plain.ends(one)
 
 
 def test_a_body_that_is_too_long_is_refused_before_it_is_read(plain: Trial) -> None:
@@ -167,41 +188,126 @@ def test_a_body_without_a_stated_length_is_counted(plain: Trial) -> None:
 def test_a_body_that_does_not_come_is_given_up(plain: Trial) -> None:
     one = plain.connect()
     one.sendall(request(1000) + b"x")
-    assert status(one) == 408
+    one.setblocking(False)
+    said = bytearray()
+
+    def answered() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            said.extend(one.recv(4096))
+        return bool(said)
+
+    plain.time += LOW.body_start - 1
+    look_around()
+    assert not answered()
+    assert plain.passes(answered)
+    assert said.split(b" ")[1] == b"408"
 
 
-def test_a_site_goes_on_while_its_address_is_full_of_silent_connections(unhurried: Trial) -> None:
-    visit = unhurried.site()
+def test_nobody_is_late_while_the_coordinator_itself_stands_still() -> None:
+    """On a busy machine, its loop may run again only after everybody's time is over; what has come is then read."""
+
+    async def story() -> tuple[float, Any]:
+        loop, pieces, stood = asyncio.get_running_loop(), asyncio.Queue[Any](), 0.0
+        usual = loop.time
+        loop.time = lambda: usual() + stood  # type: ignore[method-assign]
+        gate = Gate(PortLimits())
+        gate.callers["x", 1] = types.SimpleNamespace(until=None)  # type: ignore[assignment]
+        gate.look_again()
+        waiting = asyncio.ensure_future(Body(pieces.get, gate, 1).receive())
+        await asyncio.sleep(0)
+        stood = 3600.0  # nothing ran for an hour
+        while gate.now() == 0:
+            await asyncio.sleep(0)
+        passed = gate.now()
+        pieces.put_nowait({"body": b"x", "more_body": False})
+        return passed, await waiting
+
+    passed, message = asyncio.run(story())
+    assert passed < 1
+    assert message == {"body": b"x", "more_body": False}
+
+
+def test_a_site_goes_on_while_its_address_is_full_of_silent_connections(protected: Trial) -> None:
+    visit, late = protected.site(), protected.site("site-b")
     visit.enter()
     for _ in range(200):
-        unhurried.connect()
-    assert unhurried.beats(visit)
-    late = Visit(f"localhost:{unhurried.port}", SiteFiles(unhurried.keys / "site-b"), 300)  # type: ignore[operator]
+        protected.connect()
+    assert protected.beats(visit)
     late.enter()
-    assert unhurried.beats(late)
-    assert unhurried.beats(visit)
-    assert len(unhurried.link.gate.callers) <= LOW.per_address
-    assert len(unhurried.link.gate.open) <= LOW.connections + 32
+    assert protected.beats(late)
+    assert protected.beats(visit)
+    assert len(protected.link.gate.callers) <= LOW.per_address
+    assert len(protected.link.gate.open) <= LOW.connections + 32
+
+
+@pytest.mark.parametrize("code", [408, 429, 502, 503, 504])
+def test_a_site_tries_again_what_may_pass(protected: Trial, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """A coordinator, or a proxy before it, that says: not now."""
+    let, refused = FleetOnly.passed, list[str]()
+
+    async def passed(self: FleetOnly, scope: Any, body: Body, send: Any, who: str) -> None:
+        if len(refused) < most:
+            refused.append(scope["path"])
+            return await answer(send, code)
+        return await let(self, scope, body, send, who)
+
+    monkeypatch.setattr(FleetOnly, "passed", passed)
+    monkeypatch.setattr(flower_visit, "SENT_AGAIN", (LOOK, LOOK))
+    most, visit = 2, protected.site()
+    visit.enter()  # the third time it is let in
+    assert protected.beats(visit)
+    assert refused == ["/v1/fleet/activate-node"] * 2
+    refused, most = [], 10**6
+    with pytest.raises(Unreachable, match=f"too busy at the moment .{code}.") as problem:
+        protected.beats(visit)
+    assert not isinstance(problem.value, JoinRefused)
+    assert refused == ["/v1/fleet/pull-messages"] * 3
+    refused, most = [], 0
+    assert protected.beats(visit)
+
+
+def test_a_site_that_is_told_to_come_later_waits_for_the_coordinator(
+    protected: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits as after a broken connection, says so once, and is there when the coordinator has time again."""
+    said, let, refused = list[str](), FleetOnly.passed, list[str]()
+    site = types.SimpleNamespace(
+        finished=False, failure=None, name="site-a", say=said.append, consent=types.SimpleNamespace(policy=shipped())
+    )
+
+    async def passed(self: FleetOnly, scope: Any, body: Body, send: Any, who: str) -> None:
+        if len(refused) < 7:
+            refused.append(scope["path"])
+            return await answer(send, 503)
+        site.finished |= scope["path"].endswith("pull-messages")
+        return await let(self, scope, body, send, who)
+
+    monkeypatch.setattr(FleetOnly, "passed", passed)
+    monkeypatch.setattr(flower_visit, "SENT_AGAIN", (LOOK,))
+    join(site, f"localhost:{protected.port}", SiteFiles(protected.keys / "site-a"), WAIT, 300)  # type: ignore[arg-type]
+    waiting, connected = said
+    assert waiting == "waiting: the coordinator is too busy at the moment (503)"
+    assert connected.startswith("connected")
 
 
 def test_garbage_and_plain_text_at_the_tls_port_hurt_nobody(
-    unhurried: Trial, capfd: pytest.CaptureFixture[str]
+    protected: Trial, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for text in (b"\x00" * 100, b"GET / HTTP/1.1\r\n\r\n", b"\x1b[31m" * 50):
-        unhurried.connect().sendall(text)
+        protected.connect().sendall(text)
     trusting = ssl.create_default_context()
     with pytest.raises(ssl.SSLError):
-        trusting.wrap_socket(unhurried.connect(), server_hostname="localhost")
-    visit = unhurried.site()
+        trusting.wrap_socket(protected.connect(), server_hostname="localhost")
+    visit = protected.site()
     visit.enter()
-    assert unhurried.beats(visit)
-    assert "\x1b" not in "".join((*unhurried.said, *capfd.readouterr()))
+    assert protected.beats(visit)
+    assert "\x1b" not in "".join((*protected.said, *capfd.readouterr()))
 
 
-def test_a_reply_in_too_many_parts_is_refused(unhurried: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    visit = unhurried.site()
+def test_a_reply_in_too_many_parts_is_refused(protected: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    visit = protected.site()
     visit.enter()
-    unhurried.link.agree(0)
+    protected.link.agree(0)
     request = fleet.PushMessagesRequest(node=visit.node)
     tree = request.message_object_trees.add(object_id="root")
     for number in range(parts_of(0)):

@@ -48,7 +48,8 @@ from fedwinnow.errors import DataError, RunError
 
 MOST_SAID = 100  # different lines about refused requests, so that strangers cannot fill a log
 TLS_BUFFER = 2**15  # bytes per connection; asyncio takes eight times as many, also for one that never says a word
-CLOSING = 5.0  # seconds for the link to close
+# Seconds for the link to close: until connections on which nothing more comes are ended, and after that.
+LAST_WORDS, CLOSING = 0.5, 5.0
 LARGEST_PART = 5 * 2**20  # bytes; Flower cuts tensors into parts of this size
 FEWEST_PARTS, MODELS_IN_REPLY = 256, 8
 take_replies = fleet_handlers.push_messages
@@ -182,6 +183,8 @@ class Link:
         """Stop listening."""
         self.stop.set()
         self.server.should_exit = True
+        self.thread.join(LAST_WORDS)
+        self.gate.close()
         self.thread.join(CLOSING)
 
 

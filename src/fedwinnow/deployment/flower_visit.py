@@ -50,10 +50,18 @@ from fedwinnow.errors import DataError, RunError, UsageError
 # Seconds that a site which cannot take part waits until the coordinator confirms that it knows: Flower throws away
 # the replies of a node that has left.
 HEARD_WITHIN = 60.0
+# Answers of a coordinator, or of a proxy before it, that did not carry a request out and may do so later: it came too
+# slowly, there are too many, or somebody on the way is busy or away.
+MAY_PASS = (408, 425, 429, 502, 503, 504)
+SENT_AGAIN = (0.5, 1.0, 2.0)  # seconds to wait before the same request is sent once more
 
 
 class Unreachable(Exception):
     """The coordinator cannot be reached at the moment, or does not accept this site yet."""
+
+
+class Busy(Unreachable):
+    """The coordinator, or a proxy before it, did not carry a request out, and may do so later."""
 
 
 class JoinRefused(Unreachable):
@@ -77,7 +85,19 @@ class Visit:
         self.node = Node()
 
     def call(self, method: str, request: Any) -> Any:
-        """Make one request; raises Unreachable for an error that may pass, UsageError for one that will not."""
+        """Make one request, again if the answer says to come later.
+
+        Raises Unreachable for an error that may pass, JoinRefused for a refusal, UsageError for what will not pass.
+        """
+        for seconds in SENT_AGAIN:
+            try:
+                return self.call_once(method, request)
+            except Busy:
+                time.sleep(seconds)
+        return self.call_once(method, request)
+
+    def call_once(self, method: str, request: Any) -> Any:
+        """Make one request; an answer that says to come later is an error, too."""
         try:
             return getattr(self.client, method)(request)
         except httpx.TransportError as problem:
@@ -96,7 +116,8 @@ class Visit:
         except (httpx.InvalidURL, UnicodeError) as problem:
             raise UsageError(f"--server {self.server} was given, which cannot be a name ({problem}).") from None
         except httpx.HTTPStatusError as problem:
-            raise JoinRefused(refusal(problem.response)) from None
+            kind = Busy if problem.response.status_code in MAY_PASS else JoinRefused
+            raise kind(refusal(problem.response)) from None
 
     def enter(self) -> None:
         """Connect as a node."""
@@ -185,7 +206,9 @@ def refusal(response: httpx.Response) -> str:
         return "the coordinator does not know this site's key, or still waits for an earlier start of this site"
     if "2001" in text:
         return "the coordinator takes sites with a known key only; give --tls with the folder made for this site"
-    return f"the coordinator answered {response.status_code} {text}"
+    if response.status_code in MAY_PASS:
+        return f"the coordinator is too busy at the moment ({response.status_code})"
+    return f"the coordinator answered {response.status_code} {text}".rstrip()
 
 
 def join(site: Site, server: str, files: SiteFiles | None, patience: float, heartbeat: float) -> None:

@@ -2,7 +2,8 @@
 
 Anybody who reaches the port can open connections and send bytes, with or without a key. So connections are counted, in
 all and for each address, and one that has not shown a known key yet has to make room when there are too many; TLS,
-headers and bodies have to come in time; and a body may be as long as a site's requests are and no longer.
+headers and bodies have to come in time; and a body may be as long as a site's requests are and no longer. The time is
+that in which this process ran: while it waits for its turn on a busy machine, nobody becomes late.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fedwinnow.errors import UsageError
 AT_ONCE = 32  # connections that are taken before others get their turn
 PER_SITE, STRANGERS = 12, 32  # connections
 SPARE_FILES = 64  # that the coordinator needs for other things
+TICK = 0.25  # seconds between two looks at who is late
 TOO_LONG, TOO_SLOW = 413, 408
 
 
@@ -66,6 +68,8 @@ class Gate:
         self.callers: dict[tuple[str, int], Caller] = {}  # by address and port, the oldest first
         self.open: set[int] = set()  # also those that are being closed
         self.taken = 0  # since others had their turn
+        self.clock = 0.0  # seconds that have passed for the callers
+        self.looked: float | None = None  # the loop's time at the last look at who is late; None: nobody is there
 
     def listen(self, host: str, port: int) -> list[socket.socket]:
         """Sockets that listen at every address of this name."""
@@ -95,6 +99,8 @@ class Gate:
         """Take a connection; somebody unknown makes room for it, or it is refused."""
         if self.taken == 0:
             asyncio.get_running_loop().call_soon(self.rested)
+        if self.looked is None:
+            self.look_again()
         self.taken += 1
         if not self.has_room(address[0]):
             plain.close()
@@ -108,6 +114,27 @@ class Gate:
     def rested(self) -> None:
         """The others have had their turn."""
         self.taken = 0
+
+    def now(self) -> float:
+        """The time of the callers: it stands still while this process does, so that nobody is late by our own fault."""
+        return self.clock
+
+    def look_again(self) -> None:
+        """Look soon at who is late."""
+        loop = asyncio.get_running_loop()
+        self.looked = loop.time()
+        loop.call_later(TICK, self.look)
+
+    def look(self) -> None:
+        """Let the time pass, and end the connections that are late."""
+        assert self.looked is not None
+        self.clock += min(asyncio.get_running_loop().time() - self.looked, 2 * TICK)
+        now, self.looked = self.now(), None
+        for caller in list(self.callers.values()):
+            if caller.until is not None and caller.until <= now:
+                caller.cut()
+        if self.callers:
+            self.look_again()
 
     def has_room(self, host: str) -> bool:
         """Whether one more connection of this address may come; the oldest unknown one is ended for it."""
@@ -124,6 +151,11 @@ class Gate:
     def caller(self, client: Any) -> Caller | None:
         """The connection of a client, as HTTP names it."""
         return self.callers.get((str(client[0]), int(client[1]))) if client else None
+
+    def close(self) -> None:
+        """End all connections; also from another thread."""
+        for caller in list(self.callers.values()):
+            caller.shut()
 
     def protocol(self) -> type[asyncio.Protocol]:
         """The HTTP protocol whose headers have to come in time."""
@@ -142,7 +174,7 @@ class Gate:
                     return
                 if self.cycle is not None and not self.cycle.response_complete:
                     self.caller.forgive()
-                elif self.caller.timer is None:
+                elif self.caller.until is None:
                     self.caller.within(gate.limits.headers)
 
         return Punctual
@@ -155,24 +187,25 @@ class Caller(socket.socket):
         """The connection is taken: TLS, or the first request, has to follow in time."""
         self.gate, self.address = gate, address
         self.known = False  # whether a request of it was accepted
-        self.timer: asyncio.TimerHandle | None = None
+        self.until: float | None = None  # by when something must happen
         self.within(gate.limits.handshake)
 
     def within(self, seconds: float) -> None:
         """Something must happen within this time."""
-        self.forgive()
-        self.timer = asyncio.get_running_loop().call_later(seconds, self.cut)
+        self.until = self.gate.now() + seconds
 
     def forgive(self) -> None:
         """It has happened."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+        self.until = None
 
     def cut(self) -> None:
         """End the connection; its transport closes it when it sees that."""
         self.forgive()
         self.gate.callers.pop(self.address, None)
+        self.shut()
+
+    def shut(self) -> None:
+        """Neither side says anything more."""
         with contextlib.suppress(OSError):  # it has ended already
             self.shutdown(socket.SHUT_RDWR)
 
@@ -212,7 +245,7 @@ class FleetOnly:
             self.say(f"a request for {scope['path'][:80]!r} was refused: only sites may talk to this port")
             await answer(send, 404)
             return
-        body = Body(receive, self.gate.limits, length_of(scope))
+        body = Body(receive, self.gate, length_of(scope))
         if body.problem == 0:
             await self.passed(scope, body, send, who)
         if body.problem:
@@ -245,27 +278,26 @@ class FleetOnly:
 class Body:
     """The body of one request, which must not be too long or come too slowly."""
 
-    def __init__(self, receive: Any, limits: PortLimits, stated: int | None) -> None:
-        self.source, self.limits = receive, limits
+    def __init__(self, receive: Any, gate: Gate, stated: int | None) -> None:
+        self.source, self.gate, self.longest = receive, gate, gate.limits.body
         self.length, self.whole, self.answered = 0, False, False
-        self.problem = TOO_LONG if stated is not None and stated > limits.body else 0
-        loop = asyncio.get_running_loop()
-        self.until = loop.time() + limits.body_start + (limits.body if stated is None else stated) / limits.body_rate
+        self.problem = TOO_LONG if stated is not None and stated > self.longest else 0
+        expected = self.longest if stated is None else stated
+        self.until = gate.now() + gate.limits.body_start + expected / gate.limits.body_rate
 
     async def receive(self) -> Any:
         """The next piece; where there is a problem, as if the client had left."""
         if self.whole:
             return await self.source()
-        if not self.problem:
-            try:
-                left = self.until - asyncio.get_running_loop().time()
-                message = await asyncio.wait_for(self.source(), max(left, 0.0))
-            except TimeoutError:
+        while not self.problem:
+            if self.gate.now() >= self.until:
                 self.problem = TOO_SLOW
-            else:
+                break
+            with contextlib.suppress(TimeoutError):
+                message = await asyncio.wait_for(self.source(), TICK)
                 self.length += len(message.get("body", b""))
                 self.whole = not message.get("more_body", False)
-                if self.length <= self.limits.body:
+                if self.length <= self.longest:
                     return message
                 self.problem, self.whole = TOO_LONG, False
         return {"type": "http.disconnect"}
