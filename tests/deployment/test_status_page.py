@@ -51,7 +51,7 @@ def row(number: int, accuracy: float | None, dropped: dict[str, str] | None = No
 
 
 def fetched(server: StatusServer, path: str, **headers: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=600)
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
     return answer.status, answer.read().decode()
