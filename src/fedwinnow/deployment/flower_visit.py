@@ -65,7 +65,7 @@ class Busy(Unreachable):
     """The coordinator, or a proxy before it, did not carry a request out, and may do so later."""
 
 
-class Broken(Unreachable):
+class AnswerLost(Unreachable):
     """The connection broke before the answer came, or there is none; the request may have been carried out."""
 
 
@@ -103,9 +103,9 @@ class Visit:
                 if lost and method == "PushObject":
                     got.stored = True  # if it was not stored now, it was before
                 return got
-            except (Busy, Broken) as problem:
-                lost |= isinstance(problem, Broken)
-                if (seconds := next(broken if isinstance(problem, Broken) else busy, None)) is None:
+            except (Busy, AnswerLost) as problem:
+                lost |= isinstance(problem, AnswerLost)
+                if (seconds := next(broken if isinstance(problem, AnswerLost) else busy, None)) is None:
                     raise
                 time.sleep(seconds)
 
@@ -123,7 +123,7 @@ class Visit:
                 raise UsageError(certificate_problem(self.server, one_line(problem))) from None
             reached = self.unknown and not isinstance(problem, httpx.ConnectError)
             hint = "; a coordinator with --tls does not understand plain text" if reached else ""
-            raise Broken(
+            raise AnswerLost(
                 f"no answer from {self.server} ({one_line(problem) or type(problem).__name__}){hint}"
             ) from None
         except (httpx.InvalidURL, UnicodeError) as problem:
