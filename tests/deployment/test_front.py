@@ -35,7 +35,7 @@ from fedwinnow.deployment.keys import ServerFiles, SiteFiles
 from fedwinnow.deployment.policy import shipped
 
 LOW = PortLimits(connections=24, per_address=20, body=2**20)
-WAIT = 600.0  # seconds; nothing may take longer, or it hangs
+WAIT = 150.0  # seconds; nothing may take longer, or it hangs (seeded faults have 300)
 LOOK = 0.02
 
 
