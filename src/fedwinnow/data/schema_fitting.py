@@ -78,16 +78,17 @@ def fit_column(table: TextTable, name: str, wishes: Wishes) -> list[Column]:
     if order := wishes.ordered.get(name) or table.orders.get(name):
         return [fit_ordered(table, name, order)]
     values = parse(table, name)
-    if values is not None:
+    named = name in table.named and values is not None and not np.isnan(values).all()
+    if values is not None and not named:
         whole = bool((values == np.floor(values)).all())
         column = fit_numeric(table, name, finite(table, name, values))
         return [] if whole and is_id(table, name, "whole number", MANY_ROWS, wishes) else [column]
-    dates = parts_of_dates(table, name)
+    dates = None if named else parts_of_dates(table, name)
     if dates is not None:
         return fit_dates(table, name, dates)
     # Numbers with a slip among them are no ids, although they are no numbers either.
     numbers = sum(to_number(cell, table.decimal) is not None for cell in table.column(name))
-    if 2 * numbers < len(table) and is_id(table, name, "text", SEVERAL_ROWS, wishes):
+    if (named or 2 * numbers < len(table)) and is_id(table, name, "text", SEVERAL_ROWS, wishes):
         return []
     return [fit_categorical(table, name, wishes)]
 
@@ -143,6 +144,12 @@ def fit_categorical(table: TextTable, name: str, wishes: Wishes) -> Column:
     cells = table.column(name)
     counts = Counter(cells)
     categories = merged_truths({cell: count for cell, count in counts.items() if not is_missing(cell)})
+    if len(categories) > wishes.max_categories and name in table.named:
+        raise DataError(
+            f"{table.path}: column '{name}' has {len(categories)} categories, more than max_categories="
+            f"{wishes.max_categories}. Leave it out with ignore={name}, or give it as numbers or texts instead of as "
+            "categories."
+        )
     if len(categories) > wishes.max_categories:
         row = next(row for row, cell in enumerate(cells) if to_number(cell, table.decimal) is None)
         raise DataError(
