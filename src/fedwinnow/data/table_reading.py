@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import io
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -18,6 +16,15 @@ from fedwinnow.data.dates import Dates
 from fedwinnow.data.pace import Pace
 from fedwinnow.data.packed_cells import Packing, pack
 from fedwinnow.data.source_files import existing_file
+from fedwinnow.data.table_layout import (
+    AS_FOUND,
+    Layout,
+    hint_for,
+    refuse_nameless,
+    refuse_totals,
+    rows_of,
+    start_of,
+)
 from fedwinnow.data.text_encoding import Asked, codec_of
 from fedwinnow.errors import DataError, unknown
 
@@ -118,26 +125,45 @@ def is_missing(cell: str) -> bool:
     return cell.lower() in MISSING
 
 
-def read_csv(path: Path, encoding: Asked = "auto") -> TextTable:
+def read_csv(path: Path, encoding: Asked = "auto", layout: Layout = AS_FOUND) -> TextTable:
     """Read a file of comma, semicolon or tab separated values, piece by piece; `.tsv` has tabs."""
     codec = codec_of(existing_file(path), encoding)
-    packed: list[Packing] = []
+    columns: dict[int, Packing] = {}
     names: list[str] = []
     lines: list[NDArray[np.int64]] = []
+
+    def hint() -> str:
+        if layout.header is not None:
+            return ""
+        with path.open(encoding=codec, newline="") as again:
+            return hint_for(again)
+
     with path.open("rb") as raw, io.TextIOWrapper(raw, encoding=codec, newline="") as stream:
-        delimiter = sniff(stream, path)
+        start = start_of(stream, path, layout)
         stream.seek(0)
         pace = Pace(-(-path.stat().st_size // MEGABYTE), "MB", "read")
-        for piece in pieces_of(rows_of(path, stream, delimiter)):
+        below = islice(stream, start.above, None)
+        for piece in pieces_of(rows_of(path, below, start, layout, hint)):
             if not names:
-                names, piece = piece[0][0], piece[1:]
-                packed = [Packing() for _ in names]
+                (names, line), piece = piece[0], piece[1:]
+                columns = {place: Packing() for place, name in enumerate(names) if name}
             lines.append(np.fromiter((line for _, line in piece), np.int64, len(piece)))
-            for packing, cells in zip(packed, zip(*(row for row, _ in piece), strict=True), strict=False):
-                packing.add([cell.strip() for cell in cells])
+            strange = set()
+            for place, cells in enumerate(zip(*(row for row, _ in piece), strict=True)):
+                stripped = [cell.strip() for cell in cells]
+                if place in columns:
+                    columns[place].add(stripped)
+                elif any(stripped):
+                    strange.add(place)
+            if strange:
+                refuse_nameless(path, strange, line, hint())
             pace.reach(raw.tell() // MEGABYTE)
-    columns = {name: packing.packed() for name, packing in zip(names, packed, strict=True)}
-    return TextTable(path, columns, np.concatenate(lines), decimal="," if delimiter in ";\t" else ".")
+    found = {names[place]: packing.packed() for place, packing in columns.items()}
+    decimal = "," if start.delimiter in ";\t" else "."
+    table = TextTable(path, found, np.concatenate(lines), decimal=decimal)
+    if layout.footer is None:
+        refuse_totals(found, table.place(len(table) - 1))
+    return table
 
 
 def pieces_of(rows: Iterable[tuple[list[str], int]]) -> Iterator[list[tuple[list[str], int]]]:
@@ -147,71 +173,10 @@ def pieces_of(rows: Iterable[tuple[list[str], int]]) -> Iterator[list[tuple[list
         yield piece
 
 
-def checked_rows(path: Path, text: str, delimiter: str) -> list[list[str]]:
-    """The names of the columns and the rows below them, all of one length."""
-    return [row for row, _ in rows_of(path, io.StringIO(text, newline=""), delimiter)]
-
-
 def decode(path: Path, encoding: Asked = "auto") -> tuple[str, str]:
     """The text of a file without its byte order mark, and the name that Python has for its encoding."""
     codec = codec_of(existing_file(path), encoding)
     return path.read_bytes().decode(codec), codec
-
-
-def sniff(lines: Iterable[str], path: Path) -> str:
-    """The separator that the first line uses most; the comma if it uses none. In a .tsv file a tab is enough."""
-    first = next((line for line in lines if line.strip()), "")
-    outside = "".join(first.split('"')[::2])
-    if path.suffix.lower() == ".tsv" and "\t" in outside:
-        return "\t"
-    return max(",;\t", key=outside.count)
-
-
-def shown(delimiter: str) -> str:
-    """A separator for an error message."""
-    return "tab" if delimiter == "\t" else delimiter
-
-
-def rows_of(path: Path, stream: Iterable[str], delimiter: str) -> Iterator[tuple[list[str], int]]:
-    """The names of the columns, then the rows that are not blank, each with the line on which it ends."""
-    reader = csv.reader(stream, delimiter=delimiter, strict=True)
-    number = width = 0  # rows below the names so far; columns
-    try:
-        for row in reader:
-            if not row or (len(row) == 1 and not row[0].strip()):
-                continue
-            if not width:
-                header = [name.strip() for name in row]
-                check_header(path, header)
-                width = len(header)
-                yield header, reader.line_num
-                continue
-            number += 1
-            if len(row) != width:
-                raise DataError(
-                    f"{path}, row {number} (line {reader.line_num}): {len(row)} cells, but the first line names "
-                    f"{width} columns. Put quotes around a cell that holds the separator '{shown(delimiter)}'."
-                )
-            yield row, reader.line_num
-    except csv.Error as problem:
-        raise DataError(f"{path}, line {reader.line_num}: {problem}. Check the quotes near this line.") from None
-    if not width:
-        raise DataError(f"{path} is empty; a line with the names of the columns and at least one row are needed.")
-    if not number:
-        raise DataError(f"{path} has a line with column names but no row below it.")
-
-
-def check_header(path: Path, header: list[str]) -> None:
-    """Refuse a column without a name, and two columns with the same name."""
-    for place, name in enumerate(header, start=1):
-        if not name:
-            raise DataError(
-                f"{path}, line 1: column {place} has no name. Give it one; ignore= can then leave it out, or id= use "
-                "it. (pandas writes a nameless first column unless asked for index=False.)"
-            )
-    twice = [name for name, count in Counter(header).items() if count > 1]
-    if twice:
-        raise DataError(f"{path}, line 1: two columns are named '{twice[0]}'. Rename one of them.")
 
 
 def as_texts(values: Iterable[Any]) -> list[str]:
