@@ -56,6 +56,18 @@ def mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return np.asarray(bits ^ (bits >> np.uint64(31)))
 
 
+def words_of(key: int, start: int, count: int) -> NDArray[np.uint64]:
+    """The words number start, start + 1, ... of 64 bits each that belong to a key."""
+    found = np.empty(count, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        lane = _mix(np.array([key], dtype=np.uint64) + GOLDEN)
+        for first in range(0, count, BLOCK):
+            part = found[first : first + BLOCK]
+            places = np.arange(start + first + 1, start + first + 1 + len(part), dtype=np.uint64)
+            part[:] = _mix(lane + places * GOLDEN)
+    return found
+
+
 def permutation(seed: int, purpose: str, size: int, client: int = 0) -> Integers:
     """A random order of 0..size-1."""
     return order_of(uniforms(seed, purpose, client, np.arange(size)))
