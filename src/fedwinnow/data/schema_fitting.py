@@ -86,21 +86,20 @@ def fit_column(table: TextTable, name: str, wishes: Wishes) -> list[Column]:
     if order := wishes.ordered.get(name) or table.orders.get(name):
         return [fit_ordered(table, name, order)]
     found = numbers_and_unit(table, name)
-    if found is not None:
+    named = name in table.named and found is not None
+    if found is not None and not named:
         values, unit = found
         whole = bool((values == np.floor(values)).all())
         column = replace(fit_numeric(name, finite(table, name, values)), unit=unit)
-        if whole and tells_who(table, name, "whole number", wishes.keep):
-            return []
-        return [column]
-    dates = parts_of_dates(table, name)
+        return [] if whole and tells_who(table, name, "whole number", wishes.keep) else [column]
+    dates = None if named else parts_of_dates(table, name)
     if dates is not None:
         return fit_dates(name, dates)
     counts = Counter(table.column(name))
-    reason = why_texts(table, counts)
+    reason = "" if named else why_texts(table, counts)
     # Numbers with a slip among them are no ids, although they are no numbers either.
     numbers = sum(count for cell, count in counts.items() if looks_like_number(cell))
-    if 2 * numbers < len(table) and not reason and tells_who(table, name, "text", wishes.keep):
+    if (named or 2 * numbers < len(table)) and not reason and tells_who(table, name, "text", wishes.keep):
         return []
     return [fit_categorical(table, name, counts, wishes, reason)]
 
@@ -159,6 +158,12 @@ def fit_text(table: TextTable, name: str, encoder: str) -> Column:
 def fit_categorical(table: TextTable, name: str, counts: Counter[str], wishes: Wishes, reason: str) -> Column:
     """One column per category; why it is none of numbers or dates is said, if it looks like that."""
     categories = merged_truths({cell: count for cell, count in counts.items() if not is_missing(cell)})
+    if len(categories) > wishes.max_categories and name in table.named:
+        raise DataError(
+            f"{table.path}: column '{name}' has {len(categories)} categories, more than max_categories="
+            f"{wishes.max_categories}. Leave it out with ignore={name}, or give it as numbers or texts instead of as "
+            "categories."
+        )
     if len(categories) > wishes.max_categories:
         if reason:
             raise DataError(f"{table.path}: column '{name}' {reason}, or leave it out with ignore={name}")

@@ -51,6 +51,7 @@ class TextTable:
     dates: Dates = "auto"  # how the file writes dates
     unreadable: dict[str, str] = field(default_factory=dict)  # columns that cannot become texts, with their type
     orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # categories that the file itself orders
+    named: frozenset[str] = frozenset()  # columns that are categories, even where their values are numbers
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))

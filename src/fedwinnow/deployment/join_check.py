@@ -20,16 +20,17 @@ from fedwinnow.deployment.error_codes import REFUSED, for_others
 from fedwinnow.deployment.expiry import SITE, check_expiry
 from fedwinnow.deployment.exposure_limit import Declined, refuse_beyond
 from fedwinnow.deployment.keys import SiteFiles
+from fedwinnow.deployment.model_size import parameters_of, with_size
 from fedwinnow.deployment.objections import objections
+from fedwinnow.deployment.policy import shipped
 from fedwinnow.deployment.reach import Reached, check_clock, reach
 from fedwinnow.deployment.site import Site, claim
 from fedwinnow.deployment.site_data import OwnData, SceneShare
-from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning
+from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, UsageError
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.method import find_method
 from fedwinnow.models.make_model import in_turn, make_model
-from fedwinnow.models.model import Shape
 from fedwinnow.version import __version__
 
 ROOM = 200 * 2**20  # bytes that a site's files need besides models
@@ -231,7 +232,7 @@ class Preparation:
     def policy(self) -> str:
         """What the site's policy, or the default one, has against what is asked."""
         hello, site = self.agreed()
-        asked = what_is_asked(hello, site.holding.samples, site.coordinator)
+        asked = with_size(what_is_asked(hello, site.holding.samples, site.coordinator), hello, site.holding)
         found = [] if site.holding.simulated else objections(site.consent.policy, asked)
         if found and not self.by_person:
             raise for_others(
@@ -285,23 +286,15 @@ class Preparation:
     def model(self) -> str:
         """Build the model, and see that its copies fit on the disk."""
         hello, site = self.agreed()
-        shape = self.shape_of_model(hello, site)
+        shape = site.holding.shape_of_model(hello)
         sizes = []
         for spec in in_turn(self.settings.model):
+            if (weights := parameters_of(spec, shape)) > shipped().parameters:
+                raise UsageError(f"the model has {weights:,} weights, more than this check builds.")
             module = make_model(spec, shape, self.settings.seed)
             sizes.append(sum(value.numel() * value.element_size() for value in module.state_dict().values()))
         self.room_for(ROOM + COPIES * max(sizes))
         return f"{self.settings.model}, {max(sizes) / 1e6:.2f} MB, can be built here and fits on the disk"
-
-    def shape_of_model(self, hello: dict[str, Any], site: Site) -> Shape:
-        """The shape of what the model is shown."""
-        encoder = site.holding.agree_on_encoder(hello)
-        if encoder is not None:
-            found: Shape = encoder.head_shape
-            return found
-        if isinstance(site.holding, SceneShare):
-            return Shape.of(site.holding.scene.dataset)
-        return Shape.from_table(hello["task"]["shape"])
 
     def agreed(self) -> tuple[dict[str, Any], Site]:
         """What was heard, and the site that would answer it."""

@@ -24,6 +24,7 @@ from fedwinnow.deployment.foreign_text import harmless, one_line
 from fedwinnow.deployment.held_agreement import HeldAgreement, recorded, refuse_difference, was_same
 from fedwinnow.deployment.holding import Holding, Letter
 from fedwinnow.deployment.ledger_chain import SiteLedger
+from fedwinnow.deployment.model_size import with_size
 from fedwinnow.deployment.policy import shipped
 from fedwinnow.deployment.site_in_audit import OPINIONS, InAudit, must_audit, nothing_to_train_on
 from fedwinnow.deployment.site_spending import Spending
@@ -153,6 +154,7 @@ class Site:
     def agree(self, message: dict[str, Any], before: str | None = None) -> HeldAgreement:
         """Show what is asked and let it be agreed to; the same as before stays agreed, unless the run begins anew."""
         asked = what_is_asked(message, self.holding.samples, self.coordinator)
+        asked = with_size(asked, message, self.holding)
         self.secure.check(message, asked.experiment)
         if asked.experiment.secure_sums and asked.method.singles():
             raise declined(f"method '{asked.method.name}' needs single replies, which secure sums do not give")

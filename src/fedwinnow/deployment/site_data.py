@@ -105,6 +105,13 @@ class SceneShare:
         if spec is not None:
             agreed_encoder(spec, {**run, "task": None}, self.scene.dataset)
 
+    def shape_of_model(self, run: dict[str, Any]) -> Shape:
+        """The shape of what the model is shown."""
+        spec = experiment_of(run).encoder
+        if spec is None:
+            return Shape.of(self.scene.dataset)
+        return agreed_encoder(spec, {**run, "task": None}, self.scene.dataset).head_shape
+
     def sums(self, run: dict[str, Any]) -> Tensor | None:
         """Nobody asks a simulation for sums: every machine has the whole scene."""
         raise for_others(UsageError("the coordinator asked for sums, which a simulation does not need."), "question")
@@ -195,6 +202,11 @@ class OwnData:
         """The encoder of a run, with the weights of the coordinator; None if the run has none."""
         spec = experiment_of(run).encoder
         return None if spec is None else agreed_encoder(spec, run, self.dataset)
+
+    def shape_of_model(self, run: dict[str, Any]) -> Shape:
+        """The shape of what the model is shown, by the coordinator's task."""
+        encoder = self.agree_on_encoder(run)
+        return Shape.from_table(run["task"]["shape"]) if encoder is None else encoder.head_shape
 
     def sums(self, run: dict[str, Any]) -> Tensor | None:
         """The sums of the encoder's columns; None if there are too few samples."""
