@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.data.dates import Dates
+from fedwinnow.data.number_forms import Decimal, decimal_in
 from fedwinnow.data.pace import Pace
-from fedwinnow.data.packed_cells import Packing, pack
+from fedwinnow.data.packed_cells import PackedCells, Packing, pack
 from fedwinnow.data.source_files import existing_file
 from fedwinnow.data.table_layout import (
     AS_FOUND,
@@ -31,6 +34,8 @@ from fedwinnow.errors import DataError, unknown
 MISSING = frozenset({"", "na", "n/a", "nan", "null"})
 PIECE = 20_000  # rows that are read at once
 MEGABYTE = 1_000_000
+SHORTENED = re.compile(r"[+-]?\d(?:[.,]\d+)?[eE]\+\d{1,3}")  # 1.23E+10
+ROUNDED = re.compile(r"[1-9]\d{14,}0")  # spreadsheets keep 15 digits
 LONGEST_NAME = 1000  # an id or a site; such a column is stored as wide as its longest text
 
 
@@ -41,7 +46,8 @@ class TextTable:
     path: Path
     columns: Mapping[str, Sequence[str]]
     lines: Sequence[int] | NDArray[np.int64] = ()  # the line of each row, where the file has lines
-    decimal: str = "."
+    decimal: str = "."  # the decimal sign besides the point
+    asked_decimal: Decimal = "auto"  # what the user says of it
     dates: Dates = "auto"  # how the file writes dates
     unreadable: dict[str, str] = field(default_factory=dict)  # columns that cannot become texts, with their type
     orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # categories that the file itself orders
@@ -53,6 +59,12 @@ class TextTable:
     @property
     def names(self) -> list[str]:
         return [*self.columns, *self.unreadable]
+
+    @cached_property
+    def decimal_of_all(self) -> Literal[".", ",", ""]:
+        """The decimal sign of the columns whose numbers can be read in one way only; empty where they do not tell."""
+        packed = (pack(cells) for cells in self.columns.values())
+        return decimal_in(cells.content for cells in packed if isinstance(cells, PackedCells))
 
     def place(self, row: int) -> str:
         """Where a row is, for an error message; rows are counted from 1."""
@@ -96,8 +108,9 @@ class TextTable:
         return cells
 
     def name_column(self, name: str, purpose: str) -> NDArray[np.str_]:
-        """A column of ids or sites as an array."""
+        """A column of ids, groups or sites as an array."""
         cells = self.filled(name, purpose)
+        self.refuse_shortened(cells, name, purpose)
         for row, cell in enumerate(cells):
             if len(cell) > LONGEST_NAME:
                 raise DataError(
@@ -105,6 +118,19 @@ class TextTable:
                     f"allowed: at most {LONGEST_NAME}."
                 )
         return np.array(cells, dtype=np.str_)
+
+    def refuse_shortened(self, cells: Sequence[str], name: str, purpose: str) -> None:
+        """Refuse long numbers of which a spreadsheet has kept the first digits only."""
+        row = next((row for row, cell in enumerate(cells) if SHORTENED.fullmatch(cell)), None)
+        if row is None:
+            rounded = {cell for cell in cells if ROUNDED.fullmatch(cell)}
+            if len(rounded) < 3 or not all(ROUNDED.fullmatch(cell) for cell in cells):
+                return
+            row = 0
+        raise DataError(
+            f"{self.place(row)}: the {purpose} (column '{name}') is '{cells[row]:.60}'. A spreadsheet has cut the "
+            "number short, so that different ones may look the same. Export it again with this column as text."
+        )
 
     def id_column(self, name: str) -> NDArray[np.str_]:
         """A column of ids, each given once."""
@@ -114,7 +140,8 @@ class TextTable:
             if text in seen:
                 raise DataError(
                     f"{self.place(row)}: the id '{text}' (column '{name}') was given before, in row "
-                    f"{seen[text] + 1}. Give every sample a different id."
+                    f"{seen[text] + 1}. Give every sample a different id; if it is that of a patient with "
+                    f"several rows, write group={name} in place of id={name}."
                 )
             seen[text] = row
         return ids
