@@ -60,11 +60,11 @@ def words_of(key: int, start: int, count: int) -> NDArray[np.uint64]:
     """The words number start, start + 1, ... of 64 bits each that belong to a key."""
     found = np.empty(count, dtype=np.uint64)
     with np.errstate(over="ignore"):
-        lane = _mix(np.array([key], dtype=np.uint64) + GOLDEN)
+        lane = mix(np.array([key], dtype=np.uint64) + GOLDEN)
         for first in range(0, count, BLOCK):
             part = found[first : first + BLOCK]
             places = np.arange(start + first + 1, start + first + 1 + len(part), dtype=np.uint64)
-            part[:] = _mix(lane + places * GOLDEN)
+            part[:] = mix(lane + places * GOLDEN)
     return found
 
 
