@@ -22,6 +22,9 @@ openpyxl = pytest.importorskip("openpyxl", reason="the extra `excel` is not inst
 pyarrow = pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
 parquet = pytest.importorskip("pyarrow.parquet")
 
+# Wrong encodings and columns that look like ids are said; here that is expected, in hundreds of cases.
+pytestmark = pytest.mark.filterwarnings("ignore::fedwinnow.errors.FedwinnowWarning")
+
 LABELS = "id,label\n" + "".join(f"{name},{'xy'[place % 2]}\n" for place, name in enumerate("abcdef"))
 BAD = "c"  # the sample whose file is damaged; it is named in row 3
 

@@ -56,6 +56,7 @@ class Client:
     public: Client | None = None  # the samples that every site has, with the same model; all labels are -1
     ready: Tensor | None = None  # the stored samples, where they have stayed on the device since an earlier visit
     least_count: int = 0  # a value that concerns fewer samples does not leave the site
+    by_loss: Payload | None = None  # the usual verdict, where it was computed for many sites together
     notes: Payload = field(default_factory=dict)  # for the evaluation of a simulation; not part of a reply
     forward_samples: int = 0
     backward_samples: int = 0

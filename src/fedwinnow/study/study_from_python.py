@@ -175,7 +175,7 @@ def plan_of(asked: SweepKeywords, settings: dict[str, Any]) -> Plan:
 def row_of(given: Any, loss: Any) -> Any:
     """A row as a spec or a dictionary of settings; `loss` is that of every row without its own."""
     if isinstance(given, Mapping):
-        return plain_settings({"loss": loss, **given}, given) if given.get("loss", loss) is not None else given
+        return plain_settings({"loss": loss, **given}, given)
     if loss is not None or isinstance(given, type):
         given = method_with(given, loss)
     return given if isinstance(given, str) else {"name": str(given), "method": given}
