@@ -70,6 +70,15 @@ def trial(tmp_path: Path) -> Trial:
     return Trial(tmp_path)
 
 
+def test_a_policy_does_not_agree_to_run_after_run_without_end(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedwinnow.deployment.site.MOST_AGREEMENTS", 3)
+    for seed in (0, 1, 2, 2, 2):  # the same again is no further run
+        assert "samples" in trial.hello(seed=seed)
+    assert trial.hello(seed=3) == {"error": "refused", "site": "b"}
+    assert isinstance(trial.site.failure, Declined)
+    assert "join again to agree to more" in str(trial.site.failure)
+
+
 def test_a_run_as_agreed_is_answered_and_stands_in_the_folder(trial: Trial) -> None:
     assert trial.hello() == {"site": "b", "samples": 60}
     for number in (1, 2, 3):
