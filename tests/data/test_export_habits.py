@@ -76,6 +76,7 @@ TITLES = {
     "a line and a blank one": "Laboratory export\n\n",
     "padded, as Excel does": "Laboratory export;;\n;;\n",
     "with the other separator": "Laboratory, ward 3, Dr. Ng, November\n",
+    "shorter than the rows it stands above": "Laboratory;2026\n",
     "several": "Laboratory\nWard: 3\nFrom; 1.1.2026\n",
 }
 
@@ -214,6 +215,13 @@ def test_titles_and_notes_in_a_sheet(workbook):
     assert rows(load_excel(path, header=3, footer=1)) == plain
     assert "looks like one of totals" in refused(workbook([*SHEET, [7, "Total", "b"]]))
     assert "two columns are named 'age'" in refused(workbook([["age", "age", "label"], [1, 2, "a"]]))
+
+
+def test_the_names_may_be_longer_than_the_rows(workbook, write):
+    more = [[*SHEET[0], "empty"], *SHEET[1:]]
+    path = workbook([["Report"], *more], lambda sheet: sheet.merge_cells("A1:C1"))
+    assert "write header=2" in refused(path)
+    assert "write header=2" in refused(write("Report\nage;label;empty\n1;a;\n2;b;\n"))
 
 
 def test_the_first_sheet_that_is_not_hidden_is_read(workbook):

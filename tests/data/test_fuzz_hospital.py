@@ -202,8 +202,13 @@ def excel_case(folder: Path, dice: random.Random) -> str:
         row[dice.randrange(len(row))] = dice.choice([None, "", "#N/A", "=1/0", "soon", 1e308, "a" * 5000, True, "b"])
     if dice.random() < 0.3:
         dice.choice(rows).append("more")
-    for row in rows[: dice.choice([1, 2, 7, 7, 7])]:
+    for row in [*[["Report"]] * dice.choice([0, 0, 0, 1, 2]), *rows[: dice.choice([1, 2, 7, 7, 7])]]:
         sheet.append(row)
+    if dice.random() < 0.2:
+        sheet.merge_cells(dice.choice(["A1:D1", "A2:A4", "B3:C3", "XFD1:XFD9"]))
+    if dice.random() < 0.2:
+        sheet.row_dimensions[dice.randint(1, 9)].hidden = True
+        sheet.column_dimensions[dice.choice("ABCDXZ")].hidden = True
     stream = io.BytesIO()
     book.save(stream)
     path = folder / "t.xlsx"
@@ -212,7 +217,9 @@ def excel_case(folder: Path, dice: random.Random) -> str:
         broken_bytes(dice, path)
     elif dice.random() < 0.5:
         damaged_part(dice, path)
-    return "excel:path=t.xlsx,label=label,id=id"
+    return "excel:path=t.xlsx,label=label,id=id" + dice.choice(
+        ["", "", "", ",header=2", ",header=3,footer=1", ",footer=9"]
+    )
 
 
 def damaged_part(dice: random.Random, path: Path) -> None:
@@ -235,7 +242,23 @@ def damaged_part(dice: random.Random, path: Path) -> None:
             archive.writestr(part, content)
 
 
-CELLS = ["", "30.02.2021", "99.99.9999", "1.234,5", "1,2,3", "ja", "null", '"', "high", "\0", "b", "9" * 400, "inf"]
+CELLS = [
+    *("", "30.02.2021", "99.99.9999", "1.234,5", "1,2,3", "ja", "null", '"', "high", "\0", "b", "9" * 400, "inf"),
+    *("12 mg", "1.234", "1.23E+10", "Total", "01.02.21", "120/80", "1 234", "'", "\u2212", "0 " * 300, "1e999 mg"),
+]
+ABOVE = ["", "", "Report\r\n", "Report;2026;\r\n\r\n", "sep=;\r\n", '"open\r\n', "\r\n\r\n", "a,b,c,d,e,f\r\n"]
+BELOW = ["", "", "\r\nTotal;5", "\r\nprinted;today;by;Ng;x;y;z", "\r\n;;;;\r\n;;", "\r\n42 rows\r\n"]
+LAYOUTS = [
+    "",
+    "",
+    ",header=2",
+    ",header=3",
+    ",header=99",
+    ",footer=1",
+    ",footer=9",
+    ",decimal=comma",
+    ",encoding=cp850",
+]
 
 
 def text_case(folder: Path, dice: random.Random) -> str:
@@ -244,30 +267,17 @@ def text_case(folder: Path, dice: random.Random) -> str:
     rows += [[name, f"3{n},5", f"0{n + 1}.02.2021", "low", "xy"[n % 2]] for n, name in enumerate("abcdef")]
     for _ in range(dice.randint(1, 3)):
         row = dice.choice(rows)
-        cells = [
-            "",
-            "30.02.2021",
-            "99.99.9999",
-            "1.234,5",
-            "1,2,3",
-            "ja",
-            "null",
-            '"',
-            "high",
-            "\0",
-            "b",
-            "9" * 400,
-            "inf",
-        ]
-        row[dice.randrange(len(row))] = dice.choice(cells)
+        row[dice.randrange(len(row))] = dice.choice(CELLS)
     if dice.random() < 0.2:
         dice.choice(rows).append("more")
-    text = "\r\n".join(separator.join(row) for row in rows)
+    text = dice.choice(ABOVE) + "\r\n".join(separator.join(row) for row in rows) + dice.choice(BELOW)
     path = folder / f"t.{ending}"
-    path.write_bytes(text.encode(dice.choice(["utf-8", "latin-1", "utf-16", "utf-16-le", "utf-8-sig"]), "replace"))
+    path.write_bytes(
+        text.encode(dice.choice(["utf-8", "latin-1", "cp850", "utf-16", "utf-16-le", "utf-8-sig"]), "replace")
+    )
     if dice.random() < 0.3:
         broken_bytes(dice, path)
-    return f"csv:path={path.name},label=label,id=id,ordered=grade:low<high"
+    return f"csv:path={path.name},label=label,id=id,ordered=grade:low<high{dice.choice(LAYOUTS)}"
 
 
 def labels_case(folder: Path, dice: random.Random) -> str:
@@ -288,8 +298,8 @@ CASES = {
     "dicom": (dicom_case, 130),
     "h5": (h5_case, 110),
     "vectors": (vectors_case, 110),
-    "excel": (excel_case, 70),
-    "text": (text_case, 70),
+    "excel": (excel_case, 100),
+    "text": (text_case, 150),
     "labels": (labels_case, 50),
 }
 BROKEN_FILE = {

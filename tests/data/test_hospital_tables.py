@@ -364,6 +364,13 @@ def test_what_another_site_writes_otherwise_is_said(write, shared, text, words):
     assert len(told) == 1
 
 
+def test_all_columns_that_another_site_lacks_are_named(write, shared):
+    with pytest.raises(
+        DataError, match=r"b\.csv lacks columns that .*schema\.json has: 'height', 'sex'\. Its columns: h"
+    ):
+        load_csv(write("h,label\n1,a\n2,b\n", "b.csv"), schema=shared)
+
+
 def test_ten_deviations_are_the_limit(write, shared):
     off = 10 * 0.0816496580927726
     silent(write(f"height,sex,label\n{1.7 + off * 0.999},f,a\n{1.7 + off * 0.999},m,b\n", "b.csv"), schema=shared)

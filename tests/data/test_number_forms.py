@@ -126,6 +126,13 @@ def test_a_number_that_can_be_read_in_two_ways_is_said(cells, decimal, expected,
     assert other != expected
 
 
+def test_numbers_with_thousands_are_no_ids(write):
+    text = "platelets;label\n" + "".join(f"{150 + row}.{row:03};{'ab'[row % 2]}\n" for row in range(60))
+    assert silent(write(text), decimal="comma").sample_shape == (1,)
+    with pytest.warns(FedwinnowWarning, match="a different whole number in every row"), pytest.raises(DataError):
+        load_csv(write(text.replace(".", "")))
+
+
 def test_other_columns_tell_the_decimal_sign():
     assert read(["1.234", "950"], ",", y=["1,5", "2"]) == [1234, 950]
     assert read(["1.234", "950"], ",", y=["1.5", "2"]) == [1.234, 950]
@@ -178,6 +185,10 @@ def test_what_python_reads_alone_is_read_alike(cells):
         (["37.5 °C", "38 °C"], [37.5, 38], "°C"),
         (["12 mg", "1 g"], None, ""),
         (["1a", "2", "3a"], None, ""),
+        (["1a", "2a", "3a"], None, ""),
+        (["2 x", "3 x"], [2, 3], "x"),
+        (["3 tablets", "4 tablets"], [3, 4], "tablets"),
+        (["5m", "6 m"], [5, 6], "m"),
         (["T1", "T2"], None, ""),
         (["1+", "2+"], None, ""),
     ],

@@ -14,6 +14,7 @@ Kind = Literal["whole number", "text"]
 
 # In fewer rows a column of measurements, or of texts, may have a different value in every row.
 FEWEST_ROWS: dict[Kind, int] = {"whole number": 50, "text": 10}
+PLAIN = re.compile(r"[-+]?\d+(?:\.0*)?(?:[eE][-+]?\d+)?|\d+\.\d*[eE]\+\d+")
 FEWEST_PATIENTS = 5
 MOST_VISITS = 50  # rows of a patient, on average
 PATIENT = re.compile(
@@ -52,6 +53,8 @@ def is_id(table: TextTable, name: str, kind: Kind, several: int) -> bool:
     """Whether a column looks like the id of a row, which is said: a model could only memorise rows by it."""
     if several < len(table) or len(table) < FEWEST_ROWS[kind]:
         return False
+    if kind == "whole number" and not all(map(PLAIN.fullmatch, table.column(name))):
+        return False  # nobody writes an id with thousands separated, or with a unit
     other = f"notes={name} reads it as free text, " if kind == "text" else ""
     warnings.warn(
         f"{table.path}: column '{name}' has a different {kind} in every row, so it is taken for an id and left out. To "

@@ -214,7 +214,7 @@ def hint_of_sheet(beginning: Sequence[Line], layout: Layout) -> str:
     looked_at = beginning[:LOOKED_AT]
     widths = Counter(filled_to(row) for _, row in looked_at)
     usual = max(widths, key=lambda width: (widths[width], width))
-    names = next(number for number, row in looked_at if filled_to(row) == usual)
+    names = next(number for number, row in looked_at if filled_to(row) >= usual)
     above = [number for number, _ in looked_at if number < names]
     return hint_of_line(names, above) if above and layout.header is None else ""
 
