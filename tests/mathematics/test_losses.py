@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedwinnow import catalogue
-from fedwinnow.mathematics.losses import Loss
+from fedwinnow.mathematics.losses import Loss, mean_over
 
 # Two samples, three classes. Row 1: softmax (1/2, 1/4, 1/4). Row 2: softmax (1/4, 1/4, 1/2).
 LOGITS = torch.tensor([[math.log(2.0), 0.0, 0.0], [0.0, 0.0, math.log(2.0)]])
@@ -73,3 +73,16 @@ def test_the_mean_of_a_batch_has_the_slope_of_the_mean_to_the_last_bit(spec, sof
             mean(leaf, target, COUNTS).backward()
             slopes.append(leaf.grad)
         assert torch.equal(*slopes)
+
+
+def test_the_mean_over_a_mask_has_the_slope_of_the_mean_of_a_part():
+    torch.manual_seed(0)
+    losses = torch.randn(9, requires_grad=True)
+    kept = torch.tensor([True, False, True, True, False, True, False, True, True])
+    (slope,) = torch.autograd.grad(mean_over(losses, kept), losses)
+    (expected,) = torch.autograd.grad(losses[kept].mean(), losses)
+    assert torch.equal(slope, expected)
+    assert float(mean_over(losses, kept)) == pytest.approx(float(losses[kept].mean()))
+    assert float(mean_over(losses, torch.zeros(9, dtype=torch.bool))) == 0.0
+    broken = torch.tensor([1.0, torch.nan])
+    assert float(mean_over(broken, torch.tensor([True, False]))) == 1.0

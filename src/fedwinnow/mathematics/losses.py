@@ -146,6 +146,11 @@ def slope_of_cross_entropy(probability: Tensor, target: Tensor) -> Tensor:
     return probability.sub_(as_rows(target, probability))
 
 
+def mean_over(losses: Tensor, kept: Tensor) -> Tensor:
+    """The mean loss of the samples in a mask; a graphics card need not be asked how many they are."""
+    return torch.where(kept, losses, 0.0).sum() / kept.sum().clamp(min=1)
+
+
 def soft(target: Tensor, logits: Tensor) -> Tensor:
     """Labels as rows of probabilities."""
     return target if target.dim() == 2 else one_hot(target, logits.shape[1]).to(logits.dtype)

@@ -167,10 +167,12 @@ class RobustFl(Method):
         features = features.float()  # the type of the centroids, also if the model computes in half precision
         losses = functional.cross_entropy(logits.detach(), y, reduction="none")
         small = smallest(losses, kept_count(len(y), self.forgotten(client)))
-        logits, features, given, rows_small = logits[small], features[small], y[small], rows[small]
+        logits, features, given = logits[small], features[small], y[small]
+        places = rows.to(y.device)
+        places_small = places[small]
         agrees = nearest(guide.centroids, features.detach()) == given
-        target = torch.where(agrees, given, guide.guess[rows_small])
-        guide.tell(rows, rows_small, agrees, target)
+        target = torch.where(agrees, given, guide.guess[places_small])
+        guide.tell(places, places_small, agrees, target)
         loss = self.criterion.mean(logits, target, client.class_counts)
         if self.centroid_loss != "constant" and self.lambda_cen:
             away = (features - guide.centroids[given]).square() * agrees.unsqueeze(1)
@@ -201,7 +203,8 @@ class RobustFl(Method):
 def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     """The mean features of each class (classes x length); zeros for a class without samples."""
     sums = features.new_zeros(classes, features.shape[1]).index_add_(0, labels, features)
-    return sums / torch.bincount(labels, minlength=classes).clamp(min=1).unsqueeze(1)
+    counts = labels.new_zeros(classes).scatter_add_(0, labels, torch.ones_like(labels))  # bincount waits for a card
+    return sums / counts.clamp(min=1).unsqueeze(1)
 
 
 def nearest(centroids: Tensor, features: Tensor) -> Tensor:
