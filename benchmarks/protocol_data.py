@@ -1,7 +1,7 @@
 """The small data sets of results/PROTOCOL.md as CSV files: `python -m benchmarks.protocol_data --out protocol-data`.
 
-Tables come from the folder `tables` of a data folder (FEDWINNOW_DATA), the breast cancer set from scikit-learn, and the
-texts from installed packages: what eight of them say about their functions; the class is the package.
+Tables come from the folder `tables` of a data folder (FEDWINNOW_DATA), breast cancer and digits from scikit-learn, and
+the texts from installed packages: what eight of them say about their functions; the class is the package.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ def main(words: list[str] | None = None) -> None:
     print("| file | samples |\n|---|---:|")
     if asked.smallest:
         with tempfile.TemporaryDirectory() as folder:
-            print(f"| cancer | {cancer(Path(folder))} |")
+            print(f"| cancer | {of_scikit(Path(folder), 'cancer', 'breast_cancer')} |")
         return
     asked.out.mkdir(parents=True, exist_ok=True)
-    print(f"| cancer | {cancer(asked.out)} |")
+    for name, theirs in (("cancer", "breast_cancer"), ("digits-development", "digits")):
+        print(f"| {name} | {of_scikit(asked.out, name, theirs)} |")
     for name, packages in (("texts-development", PACKAGES), ("texts-study", OTHER_PACKAGES)):
         print(f"| {name} | {texts(asked.out / f'{name}.csv', packages)} |")
     for name in TABLES:
         print(f"| {name} | {table(asked.out, name)} |")
 
 
-def cancer(out: Path) -> int:
-    """Breast Cancer Wisconsin (diagnostic), which scikit-learn brings along."""
-    from sklearn.datasets import load_breast_cancer
+def of_scikit(out: Path, name: str, theirs: str) -> int:
+    """A set that scikit-learn brings along, as a table."""
+    from sklearn import datasets
 
-    found = load_breast_cancer()
+    found = getattr(datasets, f"load_{theirs}")()
     rows = ([*values, int(label)] for values, label in zip(found.data.tolist(), found.target, strict=True))
-    return written(out / "cancer.csv", [*(f"x{place}" for place in range(found.data.shape[1])), "label"], rows)
+    return written(out / f"{name}.csv", [*(f"x{place}" for place in range(found.data.shape[1])), "label"], rows)
 
 
 def texts(path: Path, packages: tuple[str, ...]) -> int:
