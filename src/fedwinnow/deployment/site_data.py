@@ -110,10 +110,8 @@ class SceneShare:
 
     def shape_of_model(self, run: dict[str, Any]) -> Shape:
         """The shape of what the model is shown."""
-        spec = experiment_of(run).encoder
-        if spec is None:
-            return Shape.of(self.scene.dataset)
-        return agreed_encoder(spec, {**run, "task": None}, self.scene.dataset).head_shape
+        encoder = self.agree_on_encoder(run)
+        return Shape.of(self.scene.dataset) if encoder is None else encoder.head_shape
 
     def sums(self, run: dict[str, Any]) -> Tensor | None:
         """Nobody asks a simulation for sums: every machine has the whole scene."""
