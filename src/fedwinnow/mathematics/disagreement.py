@@ -32,7 +32,7 @@ STRAY = 0.05  # less than this on top of the common rate is not told from chance
 # along sureness, both with what is usual (a normal deviation, of the slope's logarithm), and what counts as a clearly
 # better fit. Chosen on sites with noise, blur and mixed cells (seeds 100 and 101 of benchmarks/audit_attacks.py) beside
 # the sloppy sites of the battery's first seed.
-SHIFTS, USUAL_SHIFT = np.arange(0.0, 6.25, 0.25), 0.7
+SHIFTS, USUAL_SHIFT = np.arange(0.0, 6.25, 0.25), 0.5
 SLOPES, USUAL_SLOPE = (1.0, 0.85, 0.7, 0.5, 0.35, 0.25), 0.5
 CLEARLY = 3.5
 
