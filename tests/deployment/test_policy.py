@@ -113,9 +113,12 @@ def test_what_a_policy_has_against_what_is_asked(rules: dict[str, Any], more: di
     ("model", "said"),
     [
         ("mlp:hidden=1000", None),
-        ("mlp:hidden=1000000000", "parameters 11,000,000,003 is asked for; the policy allows at most 100,000,000"),
-        ("linear+mlp:hidden=1000000000", "parameters 11,000,000,003"),  # the largest counts
-        ({"kind": "mlp", "hidden": 30_000, "layers": 2}, "parameters 900,"),
+        (
+            "mlp:hidden=1000000000",
+            "a model of 11,000,000,003 weights is asked for; the policy allows at most 100,000,000",
+        ),
+        ("linear+mlp:hidden=1000000000", "a model of 11,000,000,003 weights"),  # the largest counts
+        ({"kind": "mlp", "hidden": 30_000, "layers": 2}, "a model of 900,"),
     ],
 )
 def test_a_model_that_would_fill_the_memory_is_refused_before_it_is_built(model: Any, said: str | None) -> None:

@@ -115,6 +115,7 @@ class Link:
             ws="none",
             log_level="critical",
             access_log=False,
+            date_header=False,  # front.py dates answers
             ssl_certfile=certificate,
             ssl_keyfile=key,
         )

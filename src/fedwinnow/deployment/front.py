@@ -15,6 +15,7 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.utils import formatdate
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -285,6 +286,7 @@ class FleetOnly:
                 return
             body.answered = True
             if message["type"] == "http.response.start":
+                message = message | {"headers": [*message.get("headers", ()), dated()]}
                 caller = self.gate.caller(scope.get("client"))
                 if message["status"] in (401, 403, 412):
                     self.say(f"{who} was refused (no key that is known here, or its last visit has not ended yet)")
@@ -334,8 +336,13 @@ def length_of(scope: Any) -> int | None:
     return int(stated) if stated.isdigit() else None
 
 
+def dated() -> tuple[bytes, bytes]:
+    """The time of an answer, for `join --check`; uvicorn's own is as old as its loop was busy."""
+    return b"date", formatdate(usegmt=True).encode()
+
+
 async def answer(send: Any, status: int) -> None:
     """An answer without content, after which the connection ends."""
-    headers = [(b"connection", b"close"), (b"content-length", b"0")]
+    headers = [(b"connection", b"close"), (b"content-length", b"0"), dated()]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b""})

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from fedwinnow.deployment.agreement import columns_hash, experiment_of
 from fedwinnow.deployment.asked import SUMS_EXPOSE, what_is_asked
+from fedwinnow.deployment.asked_in_words import leaves_in_words, models_in_words
 from fedwinnow.deployment.check_visit import ask_hello
 from fedwinnow.deployment.error_codes import REFUSED, for_others
 from fedwinnow.deployment.expiry import SITE, check_expiry
@@ -227,7 +228,7 @@ class Preparation:
         method = find_method(self.settings.method)
         exposed = {**method.exposed(), **(SUMS_EXPOSE if hello.get("encoder") else {})}
         refuse_beyond(method, exposed, site.allowed)
-        return "may leave this site: " + ", ".join(f"{key} ({kind})" for key, kind in exposed.items())
+        return f"may leave this site: {leaves_in_words(exposed, method.forwarded())}"
 
     def policy(self) -> str:
         """What the site's policy, or the default one, has against what is asked."""
@@ -285,14 +286,15 @@ class Preparation:
         """Build the model, and see that its copies fit on the disk."""
         hello, site = self.agreed()
         shape = site.holding.shape_of_model(hello)
-        sizes = []
+        sizes, weights = [], 0
         for spec in in_turn(self.settings.model):
-            if (weights := parameters_of(spec, shape)) > shipped().parameters:
+            weights = max(weights, parameters_of(spec, shape))
+            if weights > shipped().parameters:
                 raise UsageError(f"the model has {weights:,} weights, more than this check builds.")
             module = make_model(spec, shape, self.settings.seed)
             sizes.append(sum(value.numel() * value.element_size() for value in module.state_dict().values()))
         self.room_for(ROOM + COPIES * max(sizes))
-        return f"{self.settings.model}, {max(sizes) / 1e6:.2f} MB, can be built here and fits on the disk"
+        return f"{models_in_words(self.settings.model)}, {weights:,} weights, can be built here and fits on the disk"
 
     def agreed(self) -> tuple[dict[str, Any], Site]:
         """What was heard, and the site that would answer it."""

@@ -74,7 +74,8 @@ def by_number(policy: Policy, asked: Asked) -> Iterator[str]:
     for key, value in found.items():
         if (most := getattr(policy, key)) is None or not value <= most:
             shown = f" ({spec_text(str(optimizer))})" if key in ("learning_rate", "momentum", "weight_decay") else ""
-            yield f"{key} {amount(value)}{shown} is asked for; the policy {named(key, most)}"
+            what = f"a model of {amount(value)} weights" if key == "parameters" else f"{key} {amount(value)}{shown}"
+            yield f"{what} is asked for; the policy {named(key, most)}"
     for field in dataclasses.fields(asked.method):  # a method may have epochs of its own
         value = getattr(asked.method, field.name)
         if "epochs" in field.name and isinstance(value, int) and value > (policy.epochs or 0):

@@ -35,6 +35,7 @@ from fedwinnow.scene.scene import Scene
 from fedwinnow.setting import check_setting
 
 MOST_OF_CLASS = 200  # letters
+MOST_SITES = 1_000_000
 
 
 @dataclasses.dataclass
@@ -168,11 +169,11 @@ class OwnData:
 
     def host(self, run: dict[str, Any], number: int | None, memory: Memory) -> Host:
         """A host with the samples of this site only."""
-        task, (client,) = run["task"], self.clients(run, number)
+        task, (client, clients) = run["task"], place_in(run, number)
         experiment = with_floor(experiment_of(run), self.least_count)
         method = find_method(experiment.method)
         given, encoder = self.labels(task), self.agree_on_encoder(run)
-        offsets = np.zeros(int(run["clients"]) + 1, np.int64)
+        offsets = np.zeros(clients + 1, np.int64)
         offsets[client + 1 :] = len(given)
         holdings = Holdings(np.arange(len(given)), offsets)
         if encoder is None:
@@ -265,6 +266,20 @@ class OwnData:
     def class_names(self, run: dict[str, Any]) -> tuple[str, ...]:
         """The classes of the task."""
         return tuple(run["task"]["class_names"])
+
+
+def place_in(run: dict[str, Any], number: int | None) -> tuple[int, int]:
+    """Which site of how many this one is; refused before room is made for all of them."""
+    clients = run.get("clients")
+    if type(clients) is not int or type(number) is not int or not 0 <= number < clients <= MOST_SITES:
+        raise for_others(
+            DataError(
+                f"the coordinator says that this is site {one_line(number, 40)} of {one_line(clients, 40)}; allowed: "
+                f"numbers from 0, and at most {MOST_SITES:,} sites."
+            ),
+            "message",
+        )
+    return number, clients
 
 
 def with_floor(experiment: Experiment, least_count: int) -> Experiment:
