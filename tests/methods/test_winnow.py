@@ -673,3 +673,31 @@ def test_what_a_visit_tells_does_not_depend_on_classes_below_the_least_count(alo
         said.append(Winnow(preset="second").train(client, got)["statistics"])
     assert torch.equal(*said) == (not alone)
     assert bool(said[0][:, 2].any()) == alone
+
+
+def test_a_site_without_a_class_of_the_least_count_tells_zeros():
+    client = one_client([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]], [0, 1, 1])
+    client.least_count = 3  # three samples, but no class with three
+    reply = Winnow(preset="second").train(client, sent(3.0) | DISCRIMINANT)
+    assert not bool(reply["statistics"].any())
+
+
+def test_a_model_that_takes_samples_apart_has_no_discriminant(tmp_path):
+    client, method = one_client(ROWS, LABELS), Winnow(preset="second", warm_up=0)
+    client.model.module = torch.nn.Linear(5, 2)  # begins with a linear layer, but not with one over all two values
+    told = method.add_up(client, {})
+    assert told["class_sums"].shape == (2, 6)
+    assert not any(bool(value.any()) for value in told.values())
+
+    def answering(ask, client, payload):
+        assert "discriminant" not in payload
+        counts = {"statistics": torch.zeros(2, 2).double()}
+        found = {"weights": torch.zeros(6), "samples": torch.tensor(2)} | counts
+        nothing = {"class_sums": torch.zeros(2, 3).double(), "products": torch.zeros(3)}
+        return nothing if ask == "add_up" else found
+
+    server = one_server(tmp_path, clients=4, participation=1.0)
+    method.start(server)
+    for number in (1, 2):
+        server.begin(number)
+        assert conversation(method, server, answering)[-1][0] == "train"

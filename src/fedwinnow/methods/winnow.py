@@ -311,7 +311,7 @@ class Winnow(Method):
         if "class_sums" not in server.state:
             server.state["class_sums"] = torch.zeros(server.classes, 1 + width, dtype=torch.float64)
             server.state["products"] = torch.zeros(width * (width + 1) // 2, dtype=torch.float64)
-        replies = yield Exchange("add_up", new, lambda client: self.shared(server), optional=True)
+        replies = yield Exchange("add_up", new, lambda client: {"filter": server.state["filter"]}, optional=True)
         for _, reply in replies:
             for key in ("class_sums", "products"):
                 server.state[key] = server.state[key] + reply[key].double()
@@ -323,13 +323,15 @@ class Winnow(Method):
         """The sums of this site, without classes that have fewer samples than the least count."""
         told = client.told()
         told.enough(len(told))
-        rows, width = rows_of(told), width_of_rows(client.model.module)
-        if rows.shape[1] != width:  # the model makes something else of its samples: nothing to add
-            rows = rows.new_zeros(len(told), width or 0)
-        return {"class_sums": class_sums(rows, told.given.cpu(), client.classes), "products": products(rows)}
+        rows, labels, width = rows_of(told), told.given.cpu(), width_of_rows(client.model.module) or 0
+        if rows.shape[1] != width:  # the model takes samples apart in another way: nothing to add
+            rows, labels = rows.new_zeros(0, width), labels[:0]
+        return {"class_sums": class_sums(rows, labels, client.classes), "products": products(rows)}
 
     def likelihoods(self, client: Client, got: Payload) -> Tensor:
         """log p(x | class) of all samples, by the discriminant."""
+        if not len(client):
+            return torch.zeros(0, client.classes, dtype=torch.float64)
         return log_likelihoods(got["discriminant"], rows_of(client))
 
     # --- class quota, and clean sites --------------------------------------------------------------------------------
