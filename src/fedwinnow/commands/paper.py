@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -161,6 +161,7 @@ class PaperRun(Chosen):
 
         from fedwinnow.commands.sweep import carry_out, planned
         from fedwinnow.experiment.play import Execution
+        from fedwinnow.experiment.time_estimate import WORTH
         from fedwinnow.study.engine import make_engine
         from fedwinnow.study.plan_cost import cost_of
         from fedwinnow.study.sweep import Work
@@ -171,6 +172,8 @@ class PaperRun(Chosen):
         # Workers of a cluster may have data that this machine lacks.
         playable, lacking = (plan, "") if engine.has_workers else without_data(plan, self.redo)
         cost = cost_of(plan, self.device, self.redo)
+        if self.jobs == "auto" and cost.seconds is not None and cost.seconds <= WORTH:
+            engine = replace(engine, jobs=1)  # processes take seconds to start
         self.announce(plan, cost, self.console())
         if self.plan:
             columns = self.recipe().column_words()

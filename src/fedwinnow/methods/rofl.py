@@ -167,12 +167,10 @@ class RobustFl(Method):
         features = features.float()  # the type of the centroids, also if the model computes in half precision
         losses = functional.cross_entropy(logits.detach(), y, reduction="none")
         small = smallest(losses, kept_count(len(y), self.forgotten(client)))
-        logits, features, given = logits[small], features[small], y[small]
-        places = rows.to(y.device)
-        places_small = places[small]
+        logits, features, given, rows_small = logits[small], features[small], y[small], rows[small]
         agrees = nearest(guide.centroids, features.detach()) == given
-        target = torch.where(agrees, given, guide.guess[places_small])
-        guide.tell(places, places_small, agrees, target)
+        target = torch.where(agrees, given, guide.guess[rows_small])
+        guide.tell(rows, rows_small, agrees, target)
         loss = self.criterion.mean(logits, target, client.class_counts)
         if self.centroid_loss != "constant" and self.lambda_cen:
             away = (features - guide.centroids[given]).square() * agrees.unsqueeze(1)
