@@ -197,6 +197,31 @@ def test_letters_of_windows_are_not_taken_for_those_of_dos(write, words):
         assert set(load_csv(path).class_names) == set(words.split(","))
 
 
+# --- files that are not what they are called -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"PK\x03\x04" + b"\0" * 50, r"a spreadsheet \(\.xlsx\) .* excel:path=FILE"),
+        (b"PAR1" + b"\0" * 50, "parquet:path=FILE"),
+        (b"\xd0\xcf\x11\xe0" + b"\0" * 50, r"an old spreadsheet \(\.xls\)"),
+        (b"\x89HDF\r\n", "h5:path=FOLDER"),
+        (b"%PDF-1.4\n1;2\n", "a PDF"),
+        (b"\xef\xbb\xbf\r\n <HTML><table><tr><td>age</td></tr></table>", "a web page"),
+        (b'<?xml version="1.0"?><Workbook>', "XML"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(write, content, words):
+    with pytest.raises(DataError, match=rf"table\.csv: not a text file with a table, but .*{words}"):
+        load_csv(write(content))
+
+
+def test_a_text_that_is_called_a_spreadsheet(write):
+    pytest.importorskip("openpyxl", reason="the extra `excel` is not installed")
+    assert "a text file, whatever its name says. Read it with csv:path=" in refused(write(TABLE, "a.xlsx"))
+
+
 # --- spreadsheets --------------------------------------------------------------------------------------------------
 
 SHEET = [["age", "sex", "label"], [1, "m", "a"], [3, "f", "b"], [3, "f", "b"]]
@@ -253,7 +278,7 @@ def test_hidden_rows_and_columns_are_read_and_said(workbook):
 
     with pytest.warns(FedwinnowWarning) as told:
         assert len(load_excel(workbook(SHEET, hide)).train) == 3
-    first, second = (str(one.message) for one in told)
+    first, second = (str(one.message) for one in told if one.category is FedwinnowWarning)
     assert "1 rows (line 3) are hidden in the spreadsheet, and were read all the same" in first
     assert "1 columns ('sex') are hidden" in second
 

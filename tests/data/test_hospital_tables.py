@@ -468,7 +468,11 @@ def test_a_sheet_with_a_mistake_is_named(workbook, sheet_rows, words):
 
 def test_an_old_workbook_and_other_files_are_refused(tmp_path):
     pytest.importorskip("openpyxl", reason="the extra `excel` is not installed")
-    for content, words in ((b"\xd0\xcf\x11\xe0" + b"0" * 600, "old .xls"), (b"age,label\n", "not a readable .xlsx")):
+    for content, words in (
+        (b"\xd0\xcf\x11\xe0" + b"0" * 600, "old .xls"),
+        (b"age,label\n", "a text file"),
+        (b"age\0label", "not a readable .xlsx"),
+    ):
         (tmp_path / "a.xlsx").write_bytes(content)
         with pytest.raises(DataError, match=words):
             load(tmp_path / "a.xlsx")
