@@ -77,6 +77,8 @@ def read(cells, decimal: str = ".", asked: str = "auto", **more) -> list[float] 
         (["-1.234,5", "+2,0", "\u22123,5"], ",", [-1234.5, 2, -3.5]),
         (["1,5e-3", "2,0E+02"], ",", [0.0015, 200]),
         (["50.123", "49.998"], ".", [50.123, 49.998]),
+        (["50,123", "49,998"], ",", [50.123, 49.998]),
+        (["1,5", "2,25"], "either", [1.5, 2.25]),
         (["50.123", "1.5"], ",", [50.123, 1.5]),
         (["12,34,567"], ".", None),
         (["1,2,3"], ".", None),
@@ -102,7 +104,7 @@ def test_a_number_is_read_as_its_column_writes_it(cells, decimal, expected):
         ),
         (
             ["1,234", "950"],
-            ",",
+            "either",
             [1.234, 950],
             "the comma is taken as the decimal sign. Write decimal=point if it separates",
         ),
@@ -137,17 +139,25 @@ def test_other_columns_tell_the_decimal_sign():
     assert read(["1.234", "950"], ",", y=["1,5", "2"]) == [1234, 950]
     assert read(["1.234", "950"], ",", y=["1.5", "2"]) == [1.234, 950]
     assert read(["1,234", "950"], ".", y=["1,5", "2"]) == [1.234, 950]
+    assert read(["1,234", "950"], ",", y=["1.5", "2"]) == [1234, 950]
+    assert read(["1,234", "950"], "either", y=["0,25", "2"]) == [1.234, 950]
     assert read(["1,234", ""], ".", y=["0.25", "2"])[0] == 1234
     with pytest.warns(FedwinnowWarning, match="in two ways"):
         numbers_and_unit(table_of(["1.234", "950"], ",", y=["1.5", "1,5"]), "x")
 
 
 def test_the_user_decides(write):
-    text = "x;label\n1.234;a\n3.234;b\n"
-    assert silent(write(text), decimal="comma").columns[0].mean == 2234
-    assert silent(write(text), decimal="point").columns[0].mean == 2.234
+    text = "x;label\n1.234;a\n950;b\n"
+    assert silent(write(text), decimal="comma").columns[0].mean == 1092
+    assert silent(write(text), decimal="point").columns[0].mean == 475.617
     with pytest.warns(FedwinnowWarning, match="in two ways"):
         load_csv(write(text))
+
+
+def test_nothing_is_said_where_only_the_scale_is_in_doubt(write):
+    text = "x;label\n1.234;a\n3.234;b\n"
+    assert rows(silent(write(text))) == rows(silent(write(text), decimal="comma"))
+    assert silent(write(text)).columns[0].mean == 2.234
 
 
 @settings(max_examples=300)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Decimal = Literal["auto", "point", "comma"]
+Usual = Literal[".", ",", "either"]  # between commas, semicolons, tabs
 
 GAPS = " \u00a0\u202f\u2009'\u2019"  # what else may stand between thousands
 MINUS = "\u2212"  # the sign of mathematics
@@ -83,10 +84,10 @@ def number_in(cell: str, decimal: str) -> float | None:
         return None
 
 
-def form_of(cells: Iterable[str], usual: str, asked: Decimal) -> NumberForm | None:
+def form_of(cells: Iterable[str], usual: Usual, asked: Decimal) -> NumberForm | None:
     """How different cells, none of them missing, write numbers; None where one of them is a text.
 
-    `usual` is the decimal sign that the file allows besides the point.
+    `usual` is the decimal sign that the file allows.
     """
     units: set[str] = set()
     texts: list[str] = []
@@ -117,7 +118,7 @@ def is_number(text: str) -> bool:
     return bool(POINT.fullmatch(text) or COMMA.fullmatch(text))
 
 
-def decimal_of(texts: list[str], usual: str, asked: Decimal) -> tuple[Literal[".", ",", "either", ""], str]:
+def decimal_of(texts: list[str], usual: Usual, asked: Decimal) -> tuple[Literal[".", ",", "either", ""], str]:
     """The decimal sign of numbers, empty where there is none for all of them, and the sign that leaves a doubt."""
     point = comma = False  # whether a number can be read in this way only
     signs: set[str] = set()  # the signs of numbers that can be read in both
@@ -136,7 +137,7 @@ def decimal_of(texts: list[str], usual: str, asked: Decimal) -> tuple[Literal[".
     if len(signs) == 2:
         return "", ""
     sign = next(iter(signs), "")
-    return ("," if usual == sign == "," else "."), "" if usual == sign == "." else sign
+    return ("," if usual != "." and sign == "," else "."), "" if usual == sign == "." else sign
 
 
 def decimal_in(columns: Iterable[bytes]) -> Literal[".", ",", ""]:
