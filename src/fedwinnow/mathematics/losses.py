@@ -169,6 +169,21 @@ def sharpened(probabilities: Tensor, temperature: float) -> Tensor:
     return powers / powers.sum(1, keepdim=True)
 
 
+@dataclass(frozen=True)
+class WeightedLoss(Loss):
+    """Another loss, times a weight per sample: the last column of the target, after those of a soft label."""
+
+    criterion: Loss
+
+    def __call__(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
+        return target[:, -1] * self.criterion(logits, target[:, :-1], class_counts)
+
+    def slope(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
+        if isinstance(self.criterion, OwnLoss):  # it may return a mean, which cannot be weighted
+            return super().slope(logits, target, class_counts)
+        return self.criterion.slope(logits, target[:, :-1], class_counts) * target[:, -1:]
+
+
 # --- losses that a program hands over ------------------------------------------------------------------------------
 
 FORMS = "loss(logits, target), or loss(logits, target, class_counts)"
@@ -234,5 +249,5 @@ class OwnLoss(Loss):
 
 
 def loss_of(value: Any) -> Any:
-    """A function as a loss; the name of a loss, its table, or a loss, as it is."""
-    return value if isinstance(value, str | dict | Part) else OwnLoss(function=value)
+    """A function as a loss; the name of a loss, its table, a loss, or None where a preset decides, as it is."""
+    return value if value is None or isinstance(value, str | dict | Part) else OwnLoss(function=value)

@@ -84,6 +84,11 @@ class Optimizer(Part):
         step = self.start(weights, gradient)
         return lambda: step() if bool(gate) else None
 
+    @property
+    def leaves_alone(self) -> bool:
+        """Whether a weight stays as it is, to the last bit, as long as its gradient is 0."""
+        return not self.weight_decay and type(self).__module__ == __name__
+
     def without_momentum(self) -> tuple[Optimizer, float]:
         """An optimiser that does the same if each gradient is added to a share of the one before, and that share."""
         return self, 0.0
