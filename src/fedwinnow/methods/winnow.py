@@ -62,6 +62,7 @@ class Winnow(Method):
 
     The server learns the site's expected number of wrong labels of each class: the columns of `statistics` sum to it.
     For a class with one sample the column is about that sample. --least-count leaves small classes out.
+    With preset=second a site also sends sums of its samples once; the sum over one sample is that sample.
     """
 
     name: ClassVar[str] = "winnow"
