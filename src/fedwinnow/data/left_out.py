@@ -26,8 +26,8 @@ PATIENT = re.compile(
 )
 PERSON = re.compile(
     r"(?:sur|last|family|first|given|maiden|patient|birth)[ _.-]*names?|(?:nach|vor|familien|geburts)namen?|"
-    r"nom de famille|pr[ée]noms?|apellidos?|cognome|e[ _-]?mails?|(?:tele)?(?:phone|fon)[ _.-]*(?:number|no|nummer|nr)?\.?|"
-    r"(?:home[ _-]*)?address|adresse|anschrift|street|stra(?:ss|ß)e",
+    r"nom de famille|pr[ée]noms?|apellidos?|cognome|e[ _-]?mails?|"
+    r"(?:tele)?(?:phone|fon)[ _.-]*(?:number|no|nummer|nr)?\.?|(?:home[ _-]*)?address|adresse|anschrift|street|stra(?:ss|ß)e",
     re.IGNORECASE,
 )
 
