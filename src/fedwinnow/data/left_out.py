@@ -27,7 +27,8 @@ PATIENT = re.compile(
 PERSON = re.compile(
     r"(?:sur|last|family|first|given|maiden|patient|birth)[ _.-]*names?|(?:nach|vor|familien|geburts)namen?|"
     r"nom de famille|pr[ée]noms?|apellidos?|cognome|e[ _-]?mails?|"
-    r"(?:tele)?(?:phone|fon)[ _.-]*(?:number|no|nummer|nr)?\.?|(?:home[ _-]*)?address|adresse|anschrift|street|stra(?:ss|ß)e",
+    r"(?:tele)?(?:phone|fon)[ _.-]*(?:number|no|nummer|nr)?\.?|(?:home[ _-]*)?address|adresse|"
+    r"anschrift|street|stra(?:ss|ß)e",
     re.IGNORECASE,
 )
 
