@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 
 from fedwinnow.auditing.applying.changes import Change
+from fedwinnow.auditing.applying.excel_labels import corrected_excel, reversed_excel
 from fedwinnow.auditing.applying.table_labels import corrected_csv, reversed_csv
 from fedwinnow.data.load import load
 from fedwinnow.data.sources.csv import Csv
+from fedwinnow.data.sources.excel import Excel
 from fedwinnow.errors import DataError, FedwinnowWarning
 
 
@@ -281,6 +284,36 @@ def test_hidden_rows_and_columns_are_read_and_said(workbook):
     first, second = (str(one.message) for one in told if one.category is FedwinnowWarning)
     assert "1 rows (line 3) are hidden in the spreadsheet, and were read all the same" in first
     assert "1 columns ('sex') are hidden" in second
+
+
+def test_corrected_labels_in_a_sheet_with_titles_and_notes(workbook):
+    openpyxl = pytest.importorskip("openpyxl")
+
+    def hide(sheet):
+        sheet.sheet_state = "hidden"
+        sheet.append(["age", "label"])
+
+    path = workbook([["Report"], [], *SHEET, [None, "Printed by Ng"]], lambda sheet: sheet.merge_cells("A1:C1"), hide)
+    source = Excel(path=path, label="label", header=3, footer=1)
+
+    def cells(content: bytes) -> list[list]:
+        book = openpyxl.load_workbook(io.BytesIO(content))
+        assert book.worksheets[0].max_row == 1
+        return [[value for value in row if value is not None] for row in book["Export"].iter_rows(values_only=True)]
+
+    with pytest.warns(FedwinnowWarning, match="'Export' was read"):
+        corrected = corrected_excel(path, source, {"2": Change("b", "a", "review")})
+    before = cells(path.read_bytes())
+    assert cells(corrected) == [
+        *before[:2],
+        [*before[2], "label_given", "label_source"],
+        [*before[3], "a", "given"],
+        [3, "f", "a", "b", "review"],
+        [*before[5], "b", "given"],
+        before[6],
+    ]
+    path.write_bytes(corrected)
+    assert cells(reversed_excel(path, "label")) == before
 
 
 def test_marks_are_found_across_pieces_of_the_file(workbook, monkeypatch):

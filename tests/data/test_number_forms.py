@@ -318,6 +318,28 @@ def test_other_columns_about_patients_are_used(write, name):
     assert silent(write(text)).sample_shape == (1,)
 
 
+@pytest.mark.parametrize(
+    "name", ["Surname", "last_name", "Vorname", "E-Mail", "address", "Straße", "prénom", "Telefonnummer"]
+)
+@pytest.mark.parametrize("different", [4, 40])
+def test_names_of_people_do_not_get_into_a_schema(write, name, different):
+    text = f"{name},age,label\n" + "".join(f"Muster{n % different},{n % 5},{'ab'[n % 2]}\n" for n in range(40))
+    path = write(text)
+    with pytest.warns(
+        FedwinnowWarning, match=rf"column '{name}' looks like names or addresses of people, so it is left"
+    ):
+        schema = Csv(path=path, label="label").fitted_schema()
+    assert "Muster" not in json.dumps(schema.to_dict())
+    assert silent(path, keep=name).sample_shape == (1 + different,)
+    assert silent(path, ignore=name).sample_shape == (1,)
+
+
+@pytest.mark.parametrize("name", ["name", "drug name", "ward"])
+def test_other_names_are_values(write, name):
+    text = f"{name},label\n" + "".join(f"Muster{n % 4},{'ab'[n % 2]}\n" for n in range(40))
+    assert silent(write(text)).sample_shape == (4,)
+
+
 def test_a_patient_given_as_the_id_is_told_about_groups(write):
     with pytest.raises(DataError, match="write group=k in place of id=k"):
         load_csv(write("k,age,label\na,1,x\na,2,y\n"), id="k")

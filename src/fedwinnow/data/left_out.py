@@ -24,6 +24,13 @@ PATIENT = re.compile(
     r"|medical[ _-]record[ _-]number|nhs[ _-]number|ssn",
     re.IGNORECASE,
 )
+PERSON = re.compile(
+    r"(?:sur|last|family|first|given|maiden|patient|birth)[ _.-]*names?|(?:nach|vor|familien|geburts)namen?|"
+    r"nom de famille|pr[ée]noms?|apellidos?|cognome|e[ _-]?mails?|"
+    r"(?:tele)?(?:phone|fon)[ _.-]*(?:number|no|nummer|nr)?\.?|(?:home[ _-]*)?address|adresse|"
+    r"anschrift|street|stra(?:ss|ß)e",
+    re.IGNORECASE,
+)
 
 
 def empty_columns(table: TextTable, features: Sequence[str]) -> list[str]:
@@ -46,7 +53,25 @@ def tells_who(table: TextTable, name: str, kind: Kind, keep: Collection[str]) ->
     if name in keep:
         return False
     several = len(set(table.column(name)))
-    return is_id(table, name, kind, several) or is_patient(table, name, several)
+    return (
+        (kind == "text" and names_people(table, name))
+        or is_id(table, name, kind, several)
+        or is_patient(table, name, several)
+    )
+
+
+def names_people(table: TextTable, name: str) -> bool:
+    """Whether a column has names or addresses of people, by what it is called, which is said."""
+    if not PERSON.fullmatch(name):
+        return False
+    warnings.warn(
+        f"{table.path}: column '{name}' looks like names or addresses of people, so it is left out, and its texts are "
+        f"written nowhere. Better leave it out of the export; keep={name} trains on it, and ignore={name} is rid of "
+        "this line.",
+        FedwinnowWarning,
+        stacklevel=2,
+    )
+    return True
 
 
 def is_id(table: TextTable, name: str, kind: Kind, several: int) -> bool:
