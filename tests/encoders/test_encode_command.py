@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,6 +72,51 @@ def test_damaged_features_are_refused(letters):
     os.unlink("made/y.npy")
     with pytest.raises(DataError, match=r"has no file y.npy"):
         load("made")
+
+
+def test_a_folder_of_another_format_is_refused(letters):
+    assert called("encode", "--data", letters, "--encoder", "tfidf:width=64", "--out", "made") == 0
+    about = Path("made/encoder.json")
+    about.write_text(about.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(DataError, match=r"encoder.json: the format of this folder is 2; this version reads 1"):
+        load("made")
+    assert called("encode", "--data", letters, "--encoder", "tfidf:width=64", "--out", "made") == 0  # written again
+    assert len(load("made").train) == 40
+    about.unlink()  # arrays of another program
+    assert len(load("made").train) == 40
+
+
+@pytest.mark.parametrize(
+    ("encoder", "data", "status", "words"),
+    [
+        ("lite", "rows.npz", 2, "encoder 'lite' needs images, but rows has rows"),
+        ("words", "rows.npz", 2, "encoder 'words' needs texts, but rows has rows"),
+        ("transformers:path=nowhere", "rows.npz", 2, "needs images or texts, but rows has rows"),
+        ("transformers:path=nowhere", "pictures.npz", 3, "there is no folder nowhere. Nothing is downloaded"),
+        ("transformers:path=empty", "pictures.npz", 3, "has no config.json, so there is no model in it"),
+        ("model:kind=lenet,weights=w.pth", "pictures.npz", 3, "w.pth: there is no such file"),
+        ("./nan.py:build", "pictures.npz", 3, "the features of sample 1 (index 0) are not finite numbers"),
+        ("rows", "nan.npz", 3, "the value is nan; allowed: finite numbers"),
+        ("rows", "pictures.npz", 2, "encoder 'rows' needs rows, but pictures has images"),
+    ],
+)
+def test_what_does_not_fit_is_told_in_one_sentence(encoder, data, status, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    luck, labels = np.random.default_rng(0), np.arange(40) % 2
+    np.savez("rows.npz", x=luck.normal(size=(40, 5)), y=labels)
+    np.savez("nan.npz", x=np.full((40, 5), np.nan), y=labels)
+    np.savez("pictures.npz", x=luck.integers(0, 256, (40, 16, 16, 3), dtype=np.uint8), y=labels)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "nan.py").write_text(
+        "import torch\nclass Bad(torch.nn.Module):\n"
+        "    def forward(self, x): return torch.full((len(x), 4), float('nan'))\ndef build(): return Bad()\n"
+    )
+    flags = ["--data", data, "--encoder", encoder, "--clients", "2", "--rounds", "1", "--out", "run"]
+    assert called("run", *flags) == status
+    told = capsys.readouterr().err.strip()
+    assert words in " ".join(told.split())
+    assert "Traceback" not in told
+    assert not (tmp_path / "run" / "summary.json").exists()
 
 
 def test_the_sites_of_an_npz_file_may_have_another_name(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -64,6 +65,24 @@ def test_images_by_their_own_processor(vision):
     assert rows[1] == pytest.approx(first.encode(batch[1:2])[0], abs=1e-5)
     assert not np.allclose(rows, mean.encode(batch))
     assert first.encode(batch[..., :1]).shape == (3, 8)  # grey
+
+
+def test_half_a_model_is_refused(vision, tmp_path):
+    """The package would fill the rest at random, in every process anew."""
+    from safetensors.torch import load_file, save_file
+
+    folder = shutil.copytree(vision, tmp_path / "half")
+    weights = load_file(folder / "model.safetensors")
+    unused = {name: value for name, value in weights.items() if not name.startswith("pooler.")}
+    save_file(unused, folder / "model.safetensors", {"format": "pt"})
+    assert Transformers(path=folder).open(IMAGES).width == 8
+    other = {name: value for name, value in unused.items() if "layernorm" not in name}
+    save_file(other, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(DataError, match=r"model.safetensors lacks \d+ of the model's \d+ weights, .*layernorm"):
+        Transformers(path=folder).open(IMAGES)
+    os.truncate(folder / "model.safetensors", 100)
+    with pytest.raises(DataError, match=r"weights in model.safetensors cannot be read from this folder"):
+        Transformers(path=folder).open(IMAGES)
 
 
 @pytest.fixture(scope="module")

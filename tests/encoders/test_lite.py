@@ -6,13 +6,14 @@ import os
 import pickle
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
-from fedwinnow.encoders import lite
+from fedwinnow.encoders import lite, package_file
 from fedwinnow.encoders.lite import Lite
 from fedwinnow.encoders.lite0 import SameConvolution, missing_pixels
 from fedwinnow.encoders.pixels import scaled
@@ -84,7 +85,7 @@ def test_a_pickled_or_damaged_or_foreign_file_is_refused(tmp_path, monkeypatch):
     assert not (tmp_path / "should-not-exist").exists()
     cut = tmp_path / "cut.pth"
     cut.write_bytes(lite.weights_file().read_bytes()[:100_000])
-    with pytest.raises(DataError, match="cut short, damaged"):
+    with pytest.raises(DataError, match=r"not a readable file of weights \(100,000 bytes\): it is cut short, damaged"):
         Lite(weights=cut).open(SMALL)
     foreign = tmp_path / "foreign.pth"
     torch.save({"conv1.weight": torch.zeros(4, 3, 3, 3)}, foreign)
@@ -94,6 +95,14 @@ def test_a_pickled_or_damaged_or_foreign_file_is_refused(tmp_path, monkeypatch):
     torch.save(torch.load(lite.weights_file(), weights_only=True) | {"_blocks.16.x": torch.zeros(1)}, more)
     with pytest.raises(DataError, match=r"1 weights have no place in it: _blocks\.16\.x"):
         Lite(weights=more).open(SMALL)
+
+
+def test_a_package_whose_file_has_changed_since_it_was_installed_is_refused(monkeypatch):
+    monkeypatch.setattr(package_file, "hash_of_file", lambda path: "0" * 64)
+    with pytest.raises(DataError, match=r"damaged or changed since it was installed .* begins with 000000000000, in"):
+        Lite().open(SMALL)
+    monkeypatch.setattr(package_file, "distribution", lambda name: SimpleNamespace(files=None))
+    assert lite.weights_file().suffix == ".pth"  # no list, nothing to compare
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):

@@ -7,10 +7,11 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from flwr.serverapp import Grid
 
+from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load
 from fedwinnow.deployment.agreed_encoder import asks_sums, early_encoding, fitted, sums_from
 from fedwinnow.deployment.agreement import describe_run, hello_name, hello_of, identity
@@ -41,6 +42,17 @@ LARGEST = 10**7  # samples of one site: the coordinator needs 32 bytes for each,
 
 
 @dataclasses.dataclass(frozen=True)
+class AuditStep:
+    """How far an audit is: what is done now, of several trainings which one, and whom it goes on without."""
+
+    what: Literal["training", "judging", "counting", "writing", "looks", "over", "lost"]
+    number: int = 0
+    of: int = 0
+    detail: str = ""  # the question; of a site that is lost, the reason
+    site: str = ""  # the one that is lost
+
+
+@dataclasses.dataclass(frozen=True)
 class Terms:
     """The settings of a run over a network that other runs do not have."""
 
@@ -52,6 +64,7 @@ class Terms:
     quorum: float = 1.0  # the share of the sites that must take part, where others decline
     meet: Callable[[Roster], None] = lambda roster: None  # is given the roster, which knows who is there
     peers: Callable[[str], Any] | None = None  # the public key of a site, for secure sums with real sites
+    step: Callable[[AuditStep], None] = lambda step: None  # is told how far an audit is
     agree: Callable[[int], None] = lambda size: None  # is given the size of the model in bytes, before the first round
 
     def under(self, execution: Execution) -> Terms:
@@ -122,13 +135,18 @@ def assembled(
         roster = gather(grid, hello_of(early, simulated=False) | more, no_samples, terms)
         samples = {facts["site"]: 0 if too_few(facts) else facts["samples"] for facts in roster.known.values()}
         if encoding is not None and asks_sums(encoding):
-            kept = None if kept_in is None else saved_encoding(kept_in, Shape.of(own), own.mean, own.std)
+            kept = None if kept_in is None else earlier(kept_in, experiment, own)
             encoding = kept or sums_fitted(roster, experiment, encoding, terms, tuple(sorted(samples)))
         stage = real_stage(experiment, own, samples, encoding)
         if stage.absent:
             terms.say(f"absent, with fewer samples than the least count: {', '.join(stage.absent)}")
     roster.begin(stage.site_names)
     return roster, stage
+
+
+def earlier(folder: Path, experiment: Experiment, own: Dataset) -> Encoding | None:
+    """The encoder of a run that is continued, with its scaling; its files may have been moved."""
+    return saved_encoding(folder, Shape.of(own), own.mean, own.std, experiment.encoder)
 
 
 def gather(grid: Grid, hello: dict[str, Any], unfit: Unfit, terms: Terms) -> Roster:

@@ -24,6 +24,7 @@ from fedwinnow.deployment.foreign_text import harmless, one_line
 from fedwinnow.deployment.held_agreement import HeldAgreement, recorded, refuse_difference, was_same
 from fedwinnow.deployment.holding import Holding, Letter
 from fedwinnow.deployment.ledger_chain import SiteLedger
+from fedwinnow.deployment.model_size import with_size
 from fedwinnow.deployment.policy import shipped
 from fedwinnow.deployment.site_in_audit import OPINIONS, InAudit, must_audit, nothing_to_train_on
 from fedwinnow.deployment.site_spending import Spending
@@ -45,6 +46,7 @@ JOINED = "join.json"  # marks a folder as that of a site, with its format
 DATA = "data.json"  # the hash of the site's data when a run began
 MEMORY_FILE = re.compile(r"(\d{6,10})-(\d{1,10})-(\d{1,10})\.safetensors")
 BOOKED = ("kind", "phase", "ask", "round", "exchange")  # what the ledger records of a question
+MOST_AGREEMENTS = 20  # different runs of one visit: a coordinator that changes its settings needs a few
 LOG = "site.log"  # what this site said to its people
 
 
@@ -70,6 +72,7 @@ class Site:
         self.coordinator: str | None = None  # the fingerprint of the coordinator's key, once it is known
         self.shown = ""  # what was last shown to the people at this site as what is asked
         self.held: HeldAgreement | None = None  # what the coordinator is held to
+        self.agreements = 0  # how many different runs were agreed to
         self.ready: tuple[str, Host] | None = None  # the run of the last question, and its host
         self.first: FirstModel | None = None  # the models that the agreed seed gives
         self.finished = False
@@ -155,6 +158,7 @@ class Site:
     def agree(self, message: dict[str, Any], before: str | None = None) -> HeldAgreement:
         """Show what is asked and let it be agreed to; the same as before stays agreed, unless the run begins anew."""
         asked = what_is_asked(message, self.holding.samples, self.coordinator)
+        asked = with_size(asked, message, self.holding)
         self.secure.check(message, asked.experiment)
         if asked.experiment.secure_sums and asked.method.singles():
             raise declined(f"method '{asked.method.name}' needs single replies, which secure sums do not give")
@@ -168,7 +172,10 @@ class Site:
         if shown != self.shown:
             self.shown = shown
             self.say(shown)
+        if self.agreements >= MOST_AGREEMENTS:
+            raise declined(f"it was asked for {self.agreements} different runs already; join again to agree to more")
         self.consent.ask(asked, before)
+        self.agreements += self.held is None or not self.held.covers(asked)
         rounds = self.held.rounds if self.held is not None and self.held.covers(asked) else {}
         self.held, self.ready = HeldAgreement(asked), None
         self.held.rounds = rounds
@@ -185,9 +192,12 @@ class Site:
         if self.held is None:
             record = recorded(self.folder)
             refuse_difference(record["terms"] if record else terms_of(message), message)
-            return self.agree(message, before=record["by"] if record else None)
-        self.held.check(message)
-        return self.held
+            held = self.agree(message, before=record["by"] if record else None)
+        else:
+            held = self.held
+            held.check(message)
+        held.part_of(message)
+        return held
 
     def sums(self, facts: dict[str, Any]) -> Letter:
         """The sums of an encoder's columns over the samples of this site, before the first round."""

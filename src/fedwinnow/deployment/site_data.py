@@ -35,6 +35,7 @@ from fedwinnow.scene.scene import Scene
 from fedwinnow.setting import check_setting
 
 MOST_OF_CLASS = 200  # letters
+MOST_SITES = 1_000_000
 
 
 @dataclasses.dataclass
@@ -47,6 +48,7 @@ class SceneShare:
     least_count: int = 0  # this site's own; where the coordinator's is larger, that one holds
     simulated: bool = True
     judged: Mask | None = None  # in an audit, per holding: what the models of the last host judge
+    encoder: Any = None  # names the files of the run's encoder on this machine
 
     def __post_init__(self) -> None:
         self.folder = self.folder.parent if self.folder.suffix == ".npz" else self.folder
@@ -86,8 +88,11 @@ class SceneShare:
                 ),
                 "scene",
             )
-        self.agree_on_encoder(run)
-        stage: Stage = prepare(with_floor(experiment_of(run, scene=self.folder), self.least_count), self.scene)
+        encoder = self.agree_on_encoder(run)
+        experiment = with_floor(experiment_of(run, scene=self.folder), self.least_count)
+        if encoder is not None:
+            experiment = dataclasses.replace(experiment, encoder=encoder.encoder)
+        stage: Stage = prepare(experiment, self.scene)
         audit = audit_in(run)
         if audit is not None:
             part = part_in(stage, audit)
@@ -99,11 +104,15 @@ class SceneShare:
     def agree_on_audit(self, agreed: AgreedAudit) -> None:
         """Nothing to agree on: every machine has the whole scene, with its groups."""
 
-    def agree_on_encoder(self, run: dict[str, Any]) -> None:
-        """Refuse an encoder that has other weights here than at the coordinator."""
+    def agree_on_encoder(self, run: dict[str, Any]) -> DataEncoder | None:
+        """The encoder of a run, with the weights of the coordinator; None if the run has none."""
         spec = experiment_of(run).encoder
-        if spec is not None:
-            agreed_encoder(spec, {**run, "task": None}, self.scene.dataset)
+        return agreed_encoder(spec, {**run, "task": None}, self.scene.dataset, self.encoder)
+
+    def shape_of_model(self, run: dict[str, Any]) -> Shape:
+        """The shape of what the model is shown."""
+        encoder = self.agree_on_encoder(run)
+        return Shape.of(self.scene.dataset) if encoder is None else encoder.head_shape
 
     def sums(self, run: dict[str, Any]) -> Tensor | None:
         """Nobody asks a simulation for sums: every machine has the whole scene."""
@@ -136,6 +145,7 @@ class OwnData:
     least_count: int = 0  # this site's own; where the coordinator's is larger, that one holds
     simulated: bool = False
     judged: Mask | None = None  # in an audit, per holding: what the models of the last host judge
+    encoder: Any = None  # names the files of the run's encoder on this machine
 
     @property
     def samples(self) -> int:
@@ -159,11 +169,11 @@ class OwnData:
 
     def host(self, run: dict[str, Any], number: int | None, memory: Memory) -> Host:
         """A host with the samples of this site only."""
-        task, (client,) = run["task"], self.clients(run, number)
+        task, (client, clients) = run["task"], place_in(run, number)
         experiment = with_floor(experiment_of(run), self.least_count)
         method = find_method(experiment.method)
         given, encoder = self.labels(task), self.agree_on_encoder(run)
-        offsets = np.zeros(int(run["clients"]) + 1, np.int64)
+        offsets = np.zeros(clients + 1, np.int64)
         offsets[client + 1 :] = len(given)
         holdings = Holdings(np.arange(len(given)), offsets)
         if encoder is None:
@@ -193,8 +203,12 @@ class OwnData:
 
     def agree_on_encoder(self, run: dict[str, Any]) -> DataEncoder | None:
         """The encoder of a run, with the weights of the coordinator; None if the run has none."""
-        spec = experiment_of(run).encoder
-        return None if spec is None else agreed_encoder(spec, run, self.dataset)
+        return agreed_encoder(experiment_of(run).encoder, run, self.dataset, self.encoder)
+
+    def shape_of_model(self, run: dict[str, Any]) -> Shape:
+        """The shape of what the model is shown, by the coordinator's task."""
+        encoder = self.agree_on_encoder(run)
+        return Shape.from_table(run["task"]["shape"]) if encoder is None else encoder.head_shape
 
     def sums(self, run: dict[str, Any]) -> Tensor | None:
         """The sums of the encoder's columns; None if there are too few samples."""
@@ -254,13 +268,32 @@ class OwnData:
         return tuple(run["task"]["class_names"])
 
 
+def place_in(run: dict[str, Any], number: int | None) -> tuple[int, int]:
+    """Which site of how many this one is; refused before room is made for all of them."""
+    clients = run.get("clients")
+    if type(clients) is not int or type(number) is not int or not 0 <= number < clients <= MOST_SITES:
+        raise for_others(
+            DataError(
+                f"the coordinator says that this is site {one_line(number, 40)} of {one_line(clients, 40)}; allowed: "
+                f"numbers from 0, and at most {MOST_SITES:,} sites."
+            ),
+            "message",
+        )
+    return number, clients
+
+
 def with_floor(experiment: Experiment, least_count: int) -> Experiment:
     """The settings with the larger of the coordinator's and the site's least count."""
     return dataclasses.replace(experiment, least_count=max(experiment.least_count, least_count))
 
 
 def holding_of(
-    data: str | None, scene: Path | None, clients: str | None, device: str | None, least_count: int | None = None
+    data: str | None,
+    scene: Path | None,
+    clients: str | None,
+    device: str | None,
+    least_count: int | None = None,
+    encoder: str | None = None,
 ) -> OwnData | SceneShare:
     """Read and check the data of this site, before it connects."""
     least_count = usual_least_count(simulated=scene is not None) if least_count is None else least_count
@@ -268,10 +301,10 @@ def holding_of(
     if (data is None) == (scene is None):
         raise UsageError("give --data or --scene, one of them.")
     if scene is not None:
-        return SceneShare(scene, numbers_in(clients), device, least_count)
+        return SceneShare(scene, numbers_in(clients), device, least_count, encoder=encoder)
     if clients is not None:
         raise UsageError(f"--clients {clients} was given with --data; allowed: with --scene.")
-    return OwnData(load(data or ""), device, least_count)
+    return OwnData(load(data or ""), device, least_count, encoder=encoder)
 
 
 def numbers_in(text: str | None) -> tuple[int, ...]:

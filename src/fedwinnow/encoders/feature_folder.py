@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.data.dataset import Dataset, Rows, Samples
+from fedwinnow.data.sources.feature_files import ABOUT, FORMAT
 from fedwinnow.encoders.encoded import Encoded
 from fedwinnow.encoders.encoder import views_in
 from fedwinnow.encoders.make_encoder import DataEncoder, find_encoder
 from fedwinnow.errors import UsageError
 from fedwinnow.files import make_folder, replacing, write_text
 
-FORMAT = 1
 PIECE = 4096  # rows that are written at once
-ABOUT = "encoder.json"
 
 
 def write_features(dataset: Dataset, spec: Any, folder: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from fedwinnow.errors import DataError, UsageError, missing_extra
 from fedwinnow.models.model import Shape
 from fedwinnow.options import option
 
+UNUSED = "pooler."  # the names of weights that no feature depends on
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 
 
@@ -40,6 +41,7 @@ class Transformers(ImageEncoder):
         folder = existing_model(self.path, self.name)
         with offline():
             transformers = imported("transformers", "transformers", self.name)
+            hush(transformers)
             import torch
 
             if shape.kind == "images":
@@ -47,11 +49,17 @@ class Transformers(ImageEncoder):
             else:
                 prepare = self.text_step(transformers, folder)
             try:
-                module = transformers.AutoModel.from_pretrained(
-                    str(folder), local_files_only=True, use_safetensors=True, trust_remote_code=False
-                ).eval()
+                module, loaded = transformers.AutoModel.from_pretrained(
+                    str(folder),
+                    local_files_only=True,
+                    use_safetensors=True,
+                    trust_remote_code=False,
+                    output_loading_info=True,
+                )
             except Exception as problem:  # the package raises nearly anything on a folder that it cannot read
                 raise unreadable(folder, "a model with weights in model.safetensors", problem) from None
+            refuse_half(folder, loaded["missing_keys"], len(module.state_dict()))
+            module.eval()
 
         def encode(batch: Batch) -> Matrix:
             with torch.inference_mode():
@@ -155,6 +163,18 @@ class SentenceTransformers(Encoder):
         return OpenEncoder(width, hash_of({}, [hash_of_folder(folder)]), encode, engine, batch=32)
 
 
+def refuse_half(folder: Path, missing: Iterable[str], count: int) -> None:
+    """Refuse weights that fill only a part of the model, because the package draws the others at random.
+
+    The last pooling layer is often missing, and is not used.
+    """
+    if absent := sorted(name for name in missing if not name.startswith(UNUSED)):
+        raise DataError(
+            f"{folder}: model.safetensors lacks {len(absent)} of the model's {count} weights, {absent[0]} for one, so "
+            f"it belongs to another model than config.json. Save both together with save_pretrained."
+        )
+
+
 def existing_model(path: Path, name: str) -> Path:
     """The folder of a model; a name of the Hub is told where to get the folder."""
     if not path.is_dir():
@@ -183,6 +203,12 @@ def imported(module: str, extra: str, name: str) -> Any:
         return importlib.import_module(module)
     except ImportError:
         raise missing_extra(extra, f"the encoder `{name}`") from None
+
+
+def hush(transformers: Any) -> None:
+    """Turn off the package's bars and reports; what matters in them is an error of ours."""
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedwinnow.data.content_hash import hash_of_file
 from fedwinnow.encoders.encoder import Batch, ImageEncoder, Matrix, OpenEncoder, hash_of, side_for
+from fedwinnow.encoders.package_file import checked_file
 from fedwinnow.errors import DataError, missing_extra
 from fedwinnow.models.model import Shape
 from fedwinnow.options import option
@@ -99,4 +100,4 @@ def weights_file() -> Path:
     found = sorted(Path(plan.submodule_search_locations[0]).glob("models/*.pth"))
     if not found:
         raise DataError(f"the package {PACKAGE} has no file of weights. Install it again.")
-    return found[0]
+    return checked_file(PACKAGE, found[0])

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedwinnow.data.content_hash import hash_of_file
 from fedwinnow.encoders.encoder import Batch, Encoder, Matrix, OpenEncoder, hash_of
+from fedwinnow.encoders.package_file import checked_file
 from fedwinnow.errors import DataError, missing_extra
 from fedwinnow.models.model import Shape
 from fedwinnow.models.weight_files import read_weights
@@ -70,4 +71,4 @@ def package_files() -> tuple[Path, Path]:
     tables, tokenizers = sorted(home.glob("weights/*_256.safetensors")), sorted(home.glob("tokenizers/*.json"))
     if not tables or not tokenizers:
         raise DataError(f"the package {PACKAGE} has no table of word vectors. Install it again.")
-    return tables[0], tokenizers[0]
+    return checked_file(PACKAGE, tables[0]), checked_file(PACKAGE, tokenizers[0])

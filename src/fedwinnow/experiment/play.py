@@ -528,8 +528,8 @@ class Player:
         """The verdicts, the summary and the tables."""
         if self.done == 0:
             self.write(self.checkpoint())
-        p_wrong, suggested = self.evaluation.verdicts(self.federation)
         predicted, losses = self.evaluation.predictions(self.federation)
+        p_wrong, suggested = self.evaluation.verdicts(self.federation, predicted, losses)
         self.folder.write_arrays("verdicts.npz", p_wrong=p_wrong, suggested=suggested, loss=losses.astype(np.float32))
         final = {
             "test": self.evaluation.scores(self.federation, "test"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +17,7 @@ from fedwinnow.errors import DataError, FedwinnowWarning
 # Buffers of batch normalisation; a module that keeps no running averages does not have them.
 COUNTED = ("running_mean", "running_var", "num_batches_tracked")
 NAMED = 3  # how many keys a message lists
+OBJECT = re.compile(r"GLOBAL:? ([\w.]+)")  # in torch's refusal: what the file asks to be called
 
 
 def load_weights(module: nn.Module, path: Path, head: str) -> None:
@@ -78,12 +81,20 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
     try:
         if kind == ".safetensors":
             return load_file(path, device="cpu")
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # on forms that it then refuses
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as problem:  # torch's own message advises to run the code in the file
+        named = OBJECT.search(str(problem))
+        raise DataError(
+            f"{path}: the file holds more than tensors{f' ({named[1]})' if named else ''}; objects that would run code "
+            f"are refused. Ask its maker for a .safetensors file, or for one saved with "
+            f"torch.save(model.state_dict(), path)."
+        ) from None
     except Exception as problem:  # the readers raise too many kinds of errors for a broken file to list them
         raise DataError(
-            f"{path}: the file cannot be read as weights: it is cut short, damaged, or holds more than tensors "
-            f"(objects that would run code are refused). Save it again with "
-            f"safetensors.torch.save_file(model.state_dict(), path). ({first_line(problem)})"
+            f"{path}: not a readable file of weights ({path.stat().st_size:,} bytes): it is cut short, damaged or of "
+            f"another kind. Copy or download it again."
         ) from problem
     if not isinstance(content, dict) or not all(
         isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in content.items()
@@ -93,8 +104,3 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
             f"{path}: a table of tensors by name is needed, but the file holds {inside}. Save model.state_dict() alone."
         )
     return content
-
-
-def first_line(problem: Exception) -> str:
-    """The first line of an error's message."""
-    return next(iter(str(problem).splitlines()), type(problem).__name__)

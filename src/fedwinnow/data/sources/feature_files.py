@@ -15,8 +15,11 @@ from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.source import Source
 from fedwinnow.data.source_files import existing_folder, hash_of_files
 from fedwinnow.errors import DataError
+from fedwinnow.files import json_of
 from fedwinnow.options import option
 
+FORMAT = 1
+ABOUT = "encoder.json"  # comes last, when everything else is written; a folder of other origin has none
 KEYS = ("x", "y", "x_test", "y_test", "id", "site", "group", "true", "class_names")
 
 
@@ -34,6 +37,7 @@ class FeatureFolder(Source):
     def load(self) -> Dataset:
         """Read the arrays and check every one."""
         folder = existing_folder(self.path)
+        refuse_other_format(folder)
         paths = {key: folder / f"{key}.npy" for key in KEYS if (folder / f"{key}.npy").is_file()}
         for key in ("x", "y"):
             if key not in paths:
@@ -56,6 +60,17 @@ class FeatureFolder(Source):
         return replace(
             dataset, name=folder.name or "features", source_hash=hash_of_files(list(paths.values())), contents=contents
         )
+
+
+def refuse_other_format(folder: Path) -> None:
+    """Refuse a folder that another version of fedwinnow has written in another form."""
+    if (folder / ABOUT).is_file():
+        found = json_of(folder / ABOUT, {"format": int})["format"]
+        if found != FORMAT:
+            raise DataError(
+                f"{folder / ABOUT}: the format of this folder is {found}; this version reads {FORMAT}. Write it again "
+                f"with `fedwinnow encode`, or use the version that wrote it."
+            )
 
 
 def read_npy(path: Path) -> NDArray[Any]:
