@@ -13,6 +13,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from fedwinnow.study.table_layout import Layout, common_settings, what_columns_are
+
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import plain
 from fedwinnow.federation.method import find_method
@@ -20,7 +22,6 @@ from fedwinnow.setting import settings_in
 from fedwinnow.study import table_writers
 from fedwinnow.study.run_records import Record
 from fedwinnow.study.table import Table, Wanted, build
-from fedwinnow.study.table_layout import Layout, common_settings, what_columns_are
 from fedwinnow.study.table_names import Names
 
 
