@@ -2,10 +2,11 @@
 # tests/deployment/test_dockerfile.py carries out these steps without Docker, in a clean virtual environment.
 FROM python:3.11-slim
 
-# Everything but torch, from wheels alone, each with the hash that the package index lists for it.
+# Everything but torch, from wheels alone, each with the hash that the package index lists for it. The list is whole, and
+# pip would look for newer versions where a package wants another one with an extra; `pip check` below finds what lacks.
 WORKDIR /checkout
 COPY requirements-deploy.txt ./
-RUN python -m pip install --no-cache-dir --require-hashes --only-binary=:all: --requirement requirements-deploy.txt
+RUN python -m pip install --no-cache-dir --no-deps --require-hashes --only-binary=:all: --requirement requirements-deploy.txt
 
 # torch has one build per kind of processor, with other hashes on other indexes, so it has a pinned version only. By
 # default this is the build of the usual index, which is large because it has CUDA. For processors alone:

@@ -20,7 +20,7 @@ MODULES: dict[str, ModuleType] = {
 }
 MEASURED = sorted(name for name, module in MODULES.items() if hasattr(module, "run"))
 PROGRAMS = sorted(name for name, module in MODULES.items() if hasattr(module, "main"))
-HELPERS = {"audits", "battery_cases", "contest", "naive", "peak", "results", "rivals"}
+HELPERS = {"attack_cases", "audits", "battery_cases", "contest", "naive", "peak", "results", "rivals"}
 
 
 def rows(text: str) -> list[str]:

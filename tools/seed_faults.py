@@ -30,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 LIST = ROOT / "tools" / "faults.toml"
 REPORT = ROOT / "tools" / "FAULTS.md"
 PACKAGE = Path("src", "fedwinnow")
-COPIED = ("src", "tests", "tools", "examples", "pyproject.toml")
+COPIED = ("src", "tests", "tools", "examples", "benchmarks", "pyproject.toml")
 PROCESSES = 2
 PATIENCE = 300.0  # seconds for the tests of one fault
 SURVIVED, CAUGHT = 0, 1  # what pytest ends with
@@ -196,7 +196,7 @@ def work(trial: Trial, tests: Sequence[str]) -> int:
         "FAULT_NOTES": str(trial.notes),
     }
     sys.dont_write_bytecode = True
-    sys.path[:0] = places
+    sys.path[:0] = [*places, str(trial.copy)]
     sys.argv = ["pytest"]
     output = os.open(trial.printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)

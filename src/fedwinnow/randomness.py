@@ -43,17 +43,29 @@ def uniforms(seed: int, purpose: str, client: Any, position: Any = 0) -> Floats:
 def _uniforms(key: np.uint64, client: NDArray[Any], position: NDArray[Any]) -> Floats:
     """The numbers of one block."""
     with np.errstate(over="ignore"):
-        lane = _mix(client.astype(np.uint64) * GOLDEN + key)
-        bits = _mix(lane + (position.astype(np.uint64) + np.uint64(1)) * GOLDEN)
+        lane = mix(client.astype(np.uint64) * GOLDEN + key)
+        bits = mix(lane + (position.astype(np.uint64) + np.uint64(1)) * GOLDEN)
     # The top 53 bits fill a double exactly.
     return np.asarray((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
-def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The finaliser of SplitMix64: every input bit changes about half of the output bits."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(bits ^ (bits >> np.uint64(31)))
+
+
+def words_of(key: int, start: int, count: int) -> NDArray[np.uint64]:
+    """The words number start, start + 1, ... of 64 bits each that belong to a key."""
+    found = np.empty(count, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        lane = mix(np.array([key], dtype=np.uint64) + GOLDEN)
+        for first in range(0, count, BLOCK):
+            part = found[first : first + BLOCK]
+            places = np.arange(start + first + 1, start + first + 1 + len(part), dtype=np.uint64)
+            part[:] = mix(lane + places * GOLDEN)
+    return found
 
 
 def permutation(seed: int, purpose: str, size: int, client: int = 0) -> Integers:

@@ -11,6 +11,7 @@ from PIL import Image
 import fedwinnow
 from auditing_material import QUICK, lines
 from fedwinnow.auditing.reviewing.review_queue import ReviewQueue
+from fedwinnow.cli import main
 from fedwinnow.errors import UsageError
 from fedwinnow.testing import toy_data
 
@@ -77,6 +78,49 @@ def test_a_frame_in_a_frame_out(patients):
     assert (found["given"] == frame["diagnosis"]).all()
     wrong = frame["diagnosis"] != frame["truth"]
     assert ((found["decision"] == "review") == wrong).mean() > 0.9
+
+
+def test_a_frame_may_have_missing_values_and_categories(patients):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame(lines(patients))[["age", "pressure", "diagnosis", "hospital"]]
+    frame = frame.astype({"age": float, "pressure": float, "hospital": "category"})
+    frame["age"] = frame["age"].astype("Float64")
+    frame["grade"] = pandas.cut(frame["pressure"], 3, labels=["low", "middle", "high"])
+    frame.loc[3, "age"] = pandas.NA
+    frame.loc[4, "pressure"] = None
+    found = fedwinnow.audit(frame, "diagnosis", sites="hospital", **QUICK)
+    assert (found["site"] == frame["hospital"].astype(str)).all()
+    by_data = fedwinnow.audit(data=frame, labels="diagnosis", site="hospital", **QUICK)
+    assert found.equals(by_data.frame() if hasattr(by_data, "frame") else by_data)
+
+
+def test_a_scene_is_audited_as_it_is(tmp_path):
+    scene = fedwinnow.Scene.make("digits:train=120", clients=2, noise="constant:rate=0.2", seed=3)
+    found = fedwinnow.audit(scene=scene, out=tmp_path / "a", encoder="none", **QUICK)
+    assert found.facts["truth"]["wrong"] == int(scene.wrong.sum())
+    assert sorted(found.columns["given"]) == sorted(str(label) for label in scene.given)
+    scene.save(tmp_path / "scene")
+    saved = fedwinnow.audit(scene=tmp_path / "scene", encoder="none", **QUICK)
+    assert saved.score.tolist() == found.score.tolist()
+    assert (
+        fedwinnow.audit(scene=scene, out=tmp_path / "a", encoder="none", **QUICK).score.tolist() == found.score.tolist()
+    )
+    out = str(tmp_path / "c")
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in QUICK.items()]
+    with pytest.raises(SystemExit, match="0"):
+        main(["audit", "--scene", str(tmp_path / "scene"), "--encoder", "none", "--out", out, "--quiet", *flags])
+    assert (tmp_path / "c" / "sites.csv").read_bytes() == (tmp_path / "a" / "sites.csv").read_bytes()
+    for name, value in {
+        "data": "digits",
+        "noise": "constant:rate=0.1",
+        "clients": 3,
+        "labels": [0],
+        "ids": [1],
+    }.items():
+        with pytest.raises(UsageError, match=f"^{name}=.* was given beside a"):
+            fedwinnow.audit(scene=scene, **{name: value})
+    with pytest.raises(UsageError, match="scene= was given an object of the type int"):
+        fedwinnow.audit(scene=3)
 
 
 def test_nothing_to_audit_is_an_error():

@@ -62,23 +62,23 @@ def test_a_column_is_divided_by_its_own_standard_deviation(write):
 
 @pytest.mark.parametrize(("number", "rows_needed"), [("{}", 50), ("p{}", 10)])
 def test_a_column_with_a_different_value_in_every_row_is_named_and_left_out(write, number, rows_needed):
-    head, body = "patient,age,label\n", [f"{number.format(row)},{row % 40}.5,{'ab'[row % 2]}" for row in range(60)]
+    head, body = "sample,age,label\n", [f"{number.format(row)},{row % 40}.5,{'ab'[row % 2]}" for row in range(60)]
     path = write(head + "\n".join(body))
-    with pytest.warns(FedwinnowWarning, match="column 'patient' has a different .* write id=patient") as told:
+    with pytest.warns(FedwinnowWarning, match="column 'sample' has a different .* write id=sample") as told:
         assert load_csv(path).sample_shape == (1,)  # the age alone
     assert len(told) == 1
-    with pytest.warns(FedwinnowWarning, match="'patient'"):
+    with pytest.warns(FedwinnowWarning, match="'sample'"):
         load_csv(write(head + "\n".join(body[:rows_needed]), "few.csv"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert load_csv(path, id="patient").train.ids.tolist()[1] == number.format(1)
-        assert load_csv(path, ignore="patient").sample_shape == (1,)
-        assert load_csv(path, keep="patient").sample_shape == ((2,) if number == "{}" else (61,))
+        assert load_csv(path, id="sample").train.ids.tolist()[1] == number.format(1)
+        assert load_csv(path, ignore="sample").sample_shape == (1,)
+        assert load_csv(path, keep="sample").sample_shape == ((2,) if number == "{}" else (61,))
         load_csv(write(head + "\n".join(body[: rows_needed - 1])))  # so few measurements may well differ
         twice = write(head + "\n".join([*body, body[0]]))
         assert load_csv(twice).sample_shape == ((2,) if number == "{}" else (61,))
-    with pytest.raises(DataError, match="no column is left to learn from: patient, age look like ids"):
-        load_csv(write("patient,age,label\n" + "\n".join(f"a{row},{row}x,{'ab'[row % 2]}" for row in range(60))))
+    with pytest.raises(DataError, match="no column is left to learn from: sample, age look like ids"):
+        load_csv(write("sample,age,label\n" + "\n".join(f"a{row},{row}x,{'ab'[row % 2]}" for row in range(60))))
 
 
 def test_missing_numbers_are_the_mean_and_are_marked(write):
@@ -245,7 +245,7 @@ PROBLEMS = {
     "open quote": ('age,label\n1,"a\n', "Check the quotes"),
     "infinite": ("age,label\n1,a\ninf,b\n", r"row 2 \(line 3\): column 'age' has 'inf'"),
     "too large": ("age,label\n1,a\n1e999,b\n", "infinite or too large"),
-    "no value": ("age,n,label\n1,,a\n2,NA,b\n", "ignore=n"),
+    "no value": ("n,label\n,a\nNA,b\n", "n have no value in any row"),
     "no feature": ("label\na\nb\n", "no column is left"),
     "one class": ("age,label\n1,a\n2,a\n", "has the value 'a' in every row; a classifier needs at least two classes"),
     "nameless column": (",age,label\n0,1,a\n1,2,b\n", "column 1 has no name"),

@@ -83,6 +83,86 @@ def test_the_window_of_the_file_is_used_where_none_is_asked_for(tmp_path):
     assert image(sigmoid) == windowed(RAMP.astype(float), 80, 200, "SIGMOID")[..., None].tolist()
 
 
+def lut(first: int, bits: int, table, descriptor: int | None = None):
+    from pydicom.dataset import Dataset
+    from pydicom.sequence import Sequence
+
+    item = Dataset()
+    item.add_new(
+        "LUTDescriptor", "US" if first >= 0 else "SS", [len(table) if descriptor is None else descriptor, first, bits]
+    )
+    item.add_new("LUTData", "US", list(table))
+    return Sequence([item])
+
+
+def test_a_table_of_grey_values_in_the_file_is_its_window(tmp_path):
+    table = [0, 0, 1000, 2000, 4095]
+    tags = {"RescaleIntercept": "-10", "WindowCenter": "1", "WindowWidth": "2"}
+    path = slice_file(
+        tmp_path / "a.dcm", np.array([[0, 8, 9, 10, 11, 99]], np.uint16), VOILUTSequence=lut(-3, 12, table), **tags
+    )
+    # after rescaling -10, -2, -1, 0, 1, 89; the table begins at -3, and its ends hold beyond it
+    by_hand = [0, 0, round(1000 / 4095 * 255), round(2000 / 4095 * 255), 255, 255]
+    assert np.array(image(path)).reshape(-1).tolist() == by_hand
+    assert image(path, "brain") != image(path)
+    eight = lut(0, 8, np.arange(256)[::-1])
+    path = slice_file(
+        tmp_path / "b.dcm",
+        np.array([[0, 1, 255, 5000]], np.uint16),
+        VOILUTSequence=eight,
+        RescaleIntercept="0",
+    )
+    assert np.array(image(path)).reshape(-1).tolist() == [255, 254, 0, 0]
+    for wrong in (lut(0, 12, [1, 2], 5), lut(0, 3, [1, 2])):
+        path = slice_file(tmp_path / "c.dcm", np.array([[0, 1]], np.uint16), VOILUTSequence=wrong)
+        with pytest.raises(DataError, match=r"c\.dcm: not a readable DICOM file"):
+            image(path)
+
+
+def test_what_only_fills_the_image_is_black_and_no_grey_value(tmp_path):
+    stored = np.array([[-2000, -5, 0, 5]], np.int16)
+    tags = {"RescaleSlope": None, "RescaleIntercept": None}
+
+    def grey(**more) -> list[int]:
+        return np.array(image(slice_file(tmp_path / "a.dcm", stored, **tags, **more))).reshape(-1).tolist()
+
+    assert grey() == [0, 254, 254, 255]
+    assert grey(PixelPaddingValue=-2000) == [0, 0, 128, 255]
+    assert grey(PixelPaddingValue=-2000, PhotometricInterpretation="MONOCHROME1") == [0, 255, 127, 0]
+    assert grey(PixelPaddingValue=-2000, PixelPaddingRangeLimit=-5) == [0, 0, 0, 255]
+    assert grey(PixelPaddingValue=-5, PixelPaddingRangeLimit=-2000) == [0, 0, 0, 255]
+    white = {
+        "PixelPaddingValue": -2000,
+        "PhotometricInterpretation": "MONOCHROME1",
+        "WindowCenter": "0",
+        "WindowWidth": "11",
+    }
+    assert grey(**white)[0] == 0
+    assert grey(PixelPaddingValue=-2000, PixelPaddingRangeLimit=2000) == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_signed_and_sixteen_bit_values(tmp_path, implicit):
+    """Also where 12 bits are stored in 16, and where the kind of a tag follows from that of the pixels."""
+    from pydicom.uid import ImplicitVRLittleEndian
+
+    def values(stored, **tags) -> list[int]:
+        path = slice_file(tmp_path / "a.dcm", stored, RescaleIntercept="0", WindowCenter="0", WindowWidth="256", **tags)
+        if implicit:
+            content = pydicom.dcmread(path)
+            content.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian
+            content.save_as(path, implicit_vr=True, little_endian=True)
+        return np.array(image(path)).reshape(-1).tolist()
+
+    seen = [0, 118, 128, 138, 255]
+    assert values(np.array([[-30000, -10, 0, 10, 30000]], np.int16)) == seen
+    assert values(np.array([[-30000, -10, 0, 10, 30000]], np.int16), PixelPaddingValue=-30000) == seen
+    twelve = (np.array([[-2000, -10, 0, 10, 2000]]) & 0x0FFF).astype(np.uint16)
+    assert values(twelve, BitsStored=12, HighBit=11, PixelRepresentation=1) == seen
+    above = slice_file(tmp_path / "b.dcm", np.array([[0, 65535]], np.uint16), RescaleIntercept="0")
+    assert image(above) == [[[0], [255]]]
+
+
 def test_one_of_several_frames(tmp_path):
     stored = hounsfield(np.arange(60).reshape(5, 3, 4))
     path = slice_file(tmp_path / "a.dcm", stored, NumberOfFrames=5)
@@ -250,6 +330,13 @@ def test_a_row_without_its_file_is_named(tmp_path, text, words):
         quiet(f"dicom:path={folder},labels={tmp_path / 'l.csv'}")
 
 
+def test_zeros_that_a_spreadsheet_took_away_are_said(tmp_path):
+    folder = scans(tmp_path, 4)
+    (tmp_path / "l.csv").write_text("id,label\n0,a\n1,b\n2,a\n3,b\n")
+    with pytest.raises(DataError, match=r"is named '0'.* '000' is there: a spreadsheet has taken the zeros"):
+        quiet(f"dicom:path={folder},labels={tmp_path / 'l.csv'}")
+
+
 def test_only_what_is_there(tmp_path):
     folder = scans(tmp_path, 4)
     (tmp_path / "l.csv").write_text("id,label\n000,a\n001,b\n999,b\n")
@@ -300,11 +387,21 @@ def everything_written(*folders: Path) -> dict[Path, bytes]:
     return found
 
 
-def test_nothing_that_identifies_a_person_is_written(tmp_path, monkeypatch):
+@pytest.mark.parametrize("named", ["by number", "after the patient"])
+def test_nothing_that_identifies_a_person_is_written(tmp_path, monkeypatch, named):
     monkeypatch.setenv("FEDWINNOW_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     scans(tmp_path, 24)
-    data = "--data dicom:path=scans,labels=labels.csv,window=brain+subdural+bone,site=site"
+    if named == "after the patient":  # folders and files, and so the ids in the table
+        rows = Path("labels.csv").read_text().splitlines()
+        for row, line in enumerate(rows[1:], start=1):
+            number = line.partition(",")[0]
+            place = Path("scans", f"Mustermann_Erika {number}", f"KH-4711-GEHEIM-{int(number) // 2}.dcm")
+            place.parent.mkdir()
+            Path("scans", f"{number}.dcm").rename(place)
+            rows[row] = place.relative_to("scans").as_posix() + line[len(number) :]
+        Path("labels.csv").write_text("\n".join(rows) + "\n")
+    data = "--data dicom:path=scans,labels=labels.csv,window=brain+subdural+bone,site=site,lazy=true"
     small = "--rounds 1 --epochs 1 --model linear"
     out = tmp_path / "out"
     for words in (
@@ -313,6 +410,7 @@ def test_nothing_that_identifies_a_person_is_written(tmp_path, monkeypatch):
         f"audit {data} --site site {small} --encoder none --out out/audit",
         "predict out/run --data dicom:path=scans --out out/predicted.csv",
         "export out/run --format torch --out out/export",
+        f"sweep {data} --partition column {small} --methods fedavg --seeds 0 --out out/sweep",
     ):
         code, said = spoken(words)
         assert code == 0, said
@@ -353,6 +451,31 @@ def test_a_name_in_a_path_does_not_become_an_id(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert load(f"{spec},deidentified=true").train.ids.tolist()[0] == "MUSTERMANN_ERIKA_0"
+
+
+@pytest.mark.parametrize("place", ["Mustermann, Erika", "kh 4711 geheim 0", "study/ACC99887766", "export_gabler"])
+def test_a_folder_or_a_table_named_after_a_patient_is_refused(tmp_path, monkeypatch, place):
+    root = tmp_path / place
+    scans(root, 4)
+    monkeypatch.chdir(root)
+    (tmp_path / "plain.csv").write_bytes(Path("labels.csv").read_bytes())
+    source = {"kind": "dicom", "path": root, "labels": tmp_path / "plain.csv"}
+    for path in (root / "scans", root, Path()):
+        with pytest.raises(DataError, match="dicom: path= contains a name or an id of a patient") as caught:
+            quiet(source | {"path": path})
+        assert not any(secret in str(caught.value) for secret in SECRETS)
+    with pytest.raises(DataError, match="dicom: labels= contains"):
+        quiet(source | {"path": Path("scans"), "labels": root / "labels.csv"})
+    assert len(quiet(source | {"path": Path("scans")}).train) == 4
+    assert len(quiet(source | {"deidentified": True}).train) == 4
+
+
+def test_an_id_without_its_separators_is_found(tmp_path):
+    for number in range(2):
+        slice_file(tmp_path / "x" / f"KH4711{number}.dcm", bleeding(number, number), PatientID=f"KH-47-11{number}")
+    (tmp_path / "l.csv").write_text("id,label\nKH47110,a\nKH47111,b\n")
+    dataset = quiet(f"dicom:path={tmp_path / 'x'},labels={tmp_path / 'l.csv'}")
+    assert dataset.train.ids.tolist() == ["row 1", "row 2"]
 
 
 def test_errors_do_not_quote_the_file(tmp_path):

@@ -13,6 +13,9 @@ import pytest
 from fedwinnow.data.load import load
 from fedwinnow.errors import FedwinnowError
 
+# What is not UTF-8 is said; here that is expected, in hundreds of cases.
+pytestmark = pytest.mark.filterwarnings("ignore::fedwinnow.errors.FedwinnowWarning")
+
 CELLS = [
     *("", "NA", "nan", "-nan", "inf", "-inf", "1e999", "-1e308", "1e-320", "9" * 400, "-0", "0x1F", "1_000", "1,5"),
     *('"', '""', '"a', 'a"b', "'", "\\", "\t", ";", "\r", "\n", "\x0b", "\u2028", "\ufeff", "\U0001f600", "٣", " "),

@@ -16,11 +16,19 @@ import torch
 from fedwinnow.auditing.audit import AuditSettings
 from fedwinnow.auditing.claims import SiteFinding
 from fedwinnow.auditing.looks import Survey, draw_looks, read_looks
-from fedwinnow.auditing.looks_over_sites import SiteLooks, found_over_sites, parts_of, problem_with_looks, told_looks
+from fedwinnow.auditing.looks_over_sites import (
+    LooksHere,
+    SiteLooks,
+    found_over_sites,
+    parts_of,
+    problem_with_looks,
+    told_looks,
+)
 from fedwinnow.auditing.site_half import Told
 from fedwinnow.auditing.spreadsheet_files import read_table
 from fedwinnow.auditing.update import update_audit
 from fedwinnow.auditing.wire_values import problem_with_answer, told_as_values, told_from_values
+from fedwinnow.cli import main
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.errors import DataError, RunError, UsageError
@@ -35,11 +43,13 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedwinnow.deployment.asked_before import LooksTold
 from fedwinnow.deployment.flower_audit import coordinate_audit
 from fedwinnow.deployment.flower_records import from_records, reply_of, to_records
 from fedwinnow.deployment.flower_run import Terms
 from fedwinnow.deployment.site import Site
 from fedwinnow.deployment.site_data import OwnData
+from fedwinnow.deployment.status.status import Status
 
 NAMES = ("a", "b", "c")
 QUICK: dict[str, Any] = {"rounds": 2, "epochs": 2, "optimizer": "sgd:lr=0.1", "batch_size": 16, "participation": 1.0}
@@ -81,6 +91,7 @@ class Sites(Grid):
         self.gone: set[int] = set()
         self.asked: list[dict[str, Any]] = []
         self.sent: list[tuple[dict[str, Any], Payload]] = []
+        self.questions: list[tuple[dict[str, Any], Payload]] = []
         self.change: Change = lambda facts, said, sent: (said, sent)
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
 
@@ -108,8 +119,9 @@ class Sites(Grid):
         for message in messages:
             names.append(f"message {len(self.replies)}")
             message.metadata.__dict__["_message_id"] = names[-1]
-            facts, _ = from_records(message.content)
+            facts, payload = from_records(message.content)
             node = message.metadata.dst_node_id
+            self.questions.append((facts | {"node": node}, payload))
             self.asked.append(facts | {"node": node})
             said, sent = from_records(reply_of(self.sites[node], message).content)
             said, sent = self.change(facts | {"node": node}, said, sent)
@@ -225,6 +237,37 @@ def test_below_the_quorum_the_audit_ends(half: Path, how: dict[str, Any]) -> Non
     assert not (out / "sites.csv").exists()
 
 
+def test_the_status_page_follows_an_audit(tmp_path: Path) -> None:
+    room, status, seen = Sites(tmp_path), Status(3), list[tuple[str, int, str]]()
+
+    def look(facts: dict[str, Any], reply: dict[str, Any], sent: Payload) -> Any:
+        state = status.state()
+        seen.append((state["phase"], state["training"], facts.get("ask") or facts["kind"]))
+        if at("count", "errors", 2)(facts):
+            room.gone.add(2)
+        return reply, sent
+
+    room.change = look
+    settings = AuditSettings(Experiment(data=OWN[0], least_count=5, method="winnow:warm_up=0.5", **QUICK))
+    terms = Terms(3, say=lambda text: None, meet=status.meet, step=status.step)
+    how = Execution(on_client_error="drop", quorum=0.6)
+    coordinate_audit(room, settings, tmp_path / "out", how, terms, (status,))
+    steps = list(dict.fromkeys(seen))
+    trained = [("running", number, "train") for number in (1, 2, 3)]
+    judged = [("judging", number, "audit") for number in (1, 2, 3)]
+    assert [one for one in steps if one in trained + judged] == [
+        one for pair in zip(trained, judged, strict=True) for one in pair
+    ]
+    assert ("waiting", 0, "hello") in steps
+    assert ("counting", 3, "figures") in steps
+    assert ("writing", 3, "conclude") in steps
+    state = status.state()
+    assert (state["phase"], [site["lost"] for site in state["sites"]]) == (
+        "finished",
+        [None, "the site is not connected", None],
+    )
+
+
 def test_resume_goes_on_where_the_audit_was(half: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="an unfinished audit"):
         audited(Sites(half), half / "out", [])
@@ -290,6 +333,129 @@ def test_an_audit_by_groups_is_refused_where_the_data_has_other_groups(tmp_path:
             room, settings, tmp_path / "out", Execution(), Terms(3, say=said.append, patience=0.1), group="patient"
         )
     assert "join with --data ...,group=patient" in str(room.sites[1].failure)
+
+
+# --- a coordinator that asks for more than was agreed ----------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Greedy:
+    """A coordinator after an honest audit, and one of its sites; it has every question of the audit."""
+
+    folder: Path
+    room: Sites
+
+    def question(self, kind: str, ask: str | None = None) -> tuple[dict[str, Any], Payload]:
+        found = (each for each in self.room.questions if each[0]["kind"] == kind and each[0]["node"] == 1)
+        facts, payload = next(each for each in found if each[0].get("ask") == ask)
+        return {key: value for key, value in facts.items() if key != "node"}, payload
+
+    def again(self, facts: dict[str, Any], payload: Payload) -> tuple[dict[str, Any], Payload]:
+        return self.room.sites[1].answer(facts, payload)
+
+    def restart(self) -> None:
+        """The site was started anew."""
+        self.room.sites[1] = Site("a", OwnData(rows(0)), self.folder / "a", self.room.said.append)
+
+    def ledger(self) -> dict[str, Any]:
+        """The last line."""
+        return dict(json.loads((self.folder / "a" / "ledger.jsonl").read_text().splitlines()[-1]))
+
+
+@pytest.fixture
+def greedy(half: Path) -> Greedy:
+    room = Sites(half)
+    audited(room, half / "out", [], resume=True)
+    return Greedy(half, room)
+
+
+def told_at(facts: dict[str, Any], threshold: float) -> dict[str, Any]:
+    return facts | {"told": facts["told"] | {"threshold": threshold}}
+
+
+def test_an_audit_is_not_asked_again_and_again_with_other_thresholds(greedy: Greedy) -> None:
+    """The difference of two thresholds could be a single label."""
+    facts, payload = greedy.question("count", "figures")
+    first = greedy.again(facts, payload)[1]
+    assert first["reply.called"] >= 0
+    for threshold in (0.4, 0.3):  # as after a site was lost
+        assert "reply.called" in greedy.again(told_at(facts, threshold), payload)[1]
+    said, sent = greedy.again(told_at(facts, 0.2), payload)
+    assert (said, sent) == ({"error": "departed"}, {})
+    line = greedy.ledger()
+    assert (line["kind"], line["ask"], line["said"], line["sent"]) == ("count", "figures", said, {})
+    assert "it asks 'figures' of an audit once more and otherwise" in greedy.room.said[-1]
+    greedy.restart()
+    assert greedy.again(told_at(facts, 0.2), payload)[0] == {"error": "departed"}
+    assert torch.equal(greedy.again(facts, payload)[1]["reply.called"], first["reply.called"])  # what was asked before
+
+
+def test_what_is_told_with_a_question_may_not_change_without_end_either(greedy: Greedy) -> None:
+    facts, payload = greedy.question("count", "scores")
+    answers = []
+    for many in range(5):
+        common = torch.tensor([many % 2 == 0, True])
+        going = torch.eye(2, dtype=torch.float64) * (1 - many / 10)
+        answers.append(greedy.again(facts, payload | {"common": common, "going": going})[0])
+    assert [("error" in said) for said in answers] == [False, False, True, True, True]  # one was the audit's own
+
+
+def test_a_site_judges_its_labels_by_few_models(greedy: Greedy) -> None:
+    facts, payload = greedy.question("ask", "audit")
+    answers = [
+        greedy.again(facts, payload | {"weights": payload["weights"] + many})[0].get("error") for many in range(5)
+    ]
+    assert answers == [None, None, None, "departed", "departed"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda run: run["audit"].update(judge="final"),
+        lambda run: run["audit"].update(group="patient"),
+        lambda run: run["audit"].update(name="0" * 16),
+        lambda run: run["audit"].update(parts=["fold-1", "fold-2"]),
+        lambda run: run["audit"].update(part="half-1"),
+        lambda run: run["experiment"].update(least_count=0),
+        lambda run: run["experiment"].update(seed=1),
+        lambda run: run.pop("audit"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["count", "conclude", "ask", "looks", "finish"])
+def test_an_audit_with_other_terms_than_agreed_is_refused_and_booked(
+    greedy: Greedy, change: Callable[[dict[str, Any]], Any], kind: str
+) -> None:
+    asked = {"count": "classes", "ask": "audit"}.get(kind)
+    facts, payload = greedy.question("conclude" if kind == "looks" else kind, asked)
+    facts = json.loads(json.dumps(facts)) | {"kind": kind}
+    change(facts["run"])
+    for _ in range(2):
+        said, sent = greedy.again(facts, payload)
+        assert (said, sent) == ({"error": "departed"}, {})
+        line = greedy.ledger()
+        assert (line["kind"], line["said"], line["sent"]) == (kind, said, {})
+        greedy.restart()
+
+
+def test_the_ledger_of_an_audit_is_proven_by_the_coordinators_heads(
+    greedy: Greedy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site, heads = greedy.folder / "a", greedy.folder / "out" / "ledger_heads.jsonl"
+
+    def verified(code: int, *more: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(["ledger", "verify", str(site), *more])
+        assert ended.value.code == code
+        said = capsys.readouterr()
+        return said.out + said.err
+
+    assert "consistent, unproven" in verified(0)
+    assert "proven" in verified(0, "--heads", str(heads))
+    path = site / "ledger.jsonl"
+    before = path.read_text()
+    path.write_text(before.replace("figures", "classes", 1))
+    assert path.read_text() != before
+    verified(3, "--heads", str(heads))
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------
@@ -399,6 +565,53 @@ def test_with_a_least_count_nothing_small_is_told_and_little_is_lost(tmp_path: P
     assert found["all"]["low"] <= wrong <= found["all"]["high"]
     exact = found_over_sites(survey.strata, survey.sizes, told_of(tmp_path, 0)[1], 5)
     assert abs(found["called"] - exact.values(None, threshold=0.5, cost=0.2)["called"]) < 0.35 * found["called"]
+
+
+def at_ends(sums: Any) -> dict[int, tuple[float, float]]:
+    """Looks and wrong labels down to each stratum at which a part ends: what everybody can add up from an answer."""
+    part, found, ends = sums["part"], {}, (0.0, 0.0)
+    for number in np.unique(part[part >= 0]):
+        where = np.flatnonzero(part == number)
+        ends = ends[0] + sums["looked"][where].sum(), ends[1] + sums["found"][where].sum()
+        found[int(where[-1])] = ends
+    return found
+
+
+def test_the_difference_of_two_answers_about_looks_shows_no_single_look(tmp_path: Path) -> None:
+    luck, least, differences = np.random.default_rng(3), 5, 0
+    for trial in range(40):
+        told, answers = LooksTold(tmp_path / str(trial), 0), []
+        looked, found = np.zeros(8), np.zeros(8)
+        for _ in range(25):
+            new = luck.poisson(luck.choice([0.2, 1, 4]), 8).astype(np.float64)
+            looked, found = looked + new, found + luck.binomial(new.astype(int), np.linspace(0.9, 0.1, 8))
+            before = told.states()
+            sums = told.told(LooksHere(looked, found, np.zeros(2)), least)
+            assert problem_with_looks(sums, 8) is None
+            if len(told.states()) > len(before):
+                answers.append(at_ends(sums))
+            elif before:
+                assert all(np.array_equal(sums[key], before[-1]["sums"][key]) for key in sums)
+        for place, one in enumerate(answers):
+            for other in answers[place + 1 :]:
+                for end in one.keys() & other.keys():
+                    more = np.subtract(other[end], one[end])
+                    differences += 1
+                    for many in (more[1], more[0] - more[1]):
+                        assert many == 0 or many >= least, (trial, end)
+    assert differences > 100  # what is guarded here does happen
+
+
+def test_pairs_of_answers_are_told_anew_when_there_are_enough_new_ones(tmp_path: Path) -> None:
+    told, looked = LooksTold(tmp_path, 0), np.array([20.0, 20.0])
+    pairs = []
+    for number, (both, differ) in enumerate([(6, 0), (9, 0), (11, 1), (11, 5), (30, 12)]):
+        here = LooksHere(looked + 10 * number, (looked + 10 * number) / 2, np.array([both, differ], np.float64))
+        pairs.append(told.told(here, 5)["pairs"].tolist())
+    assert (pairs[0], pairs[1], pairs[-1]) == ([6, 0], [6, 0], [30, 12])
+    for number, one in enumerate(pairs):
+        for other in pairs[number + 1 :]:
+            assert all(more == 0 or more >= 5 for more in np.subtract(other, one))
 
 
 def test_too_few_looks_say_what_to_do(tmp_path: Path) -> None:

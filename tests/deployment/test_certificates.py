@@ -76,8 +76,11 @@ def test_without_a_passphrase_the_key_is_not_kept_and_that_is_said(
     assert "the authority's key was not kept" in said
     assert not (tmp_path / "certs" / "ca.key").exists()
     (tmp_path / "phrase").write_text(PASSPHRASE)
-    assert command("--renew", "--passphrase", tmp_path / "phrase", out=tmp_path / "certs") == 3
-    assert "there is no ca.key" in " ".join(capsys.readouterr().err.split())
+    for words in (("--passphrase", tmp_path / "phrase"), ()):  # nobody is asked for a passphrase that opens nothing
+        assert command("--renew", *words, out=tmp_path / "certs") == 3
+        assert "there is no ca.key" in " ".join(capsys.readouterr().err.split())
+    assert command("--renew", out=tmp_path / "nowhere") == 3
+    assert f"--out {tmp_path / 'nowhere'}: there is no ca.crt" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_new_site_is_known_and_the_others_keep_their_keys(folder: Path) -> None:
@@ -99,7 +102,10 @@ def test_a_revoked_site_is_unknown_and_its_name_is_not_given_again(
     assert set(ServerFiles(folder).site_keys()) == {"b"}
     assert (folder / "revoked" / "a.pub").read_bytes() == key
     assert command("--add", "A", out=folder) == 2
+    capsys.readouterr()
     assert command("--revoke", "a", out=folder) == 2
+    assert "it was revoked already" in " ".join(capsys.readouterr().err.split())
+    assert command("--revoke", "z", out=folder) == 2
     assert "has the sites b" in " ".join(capsys.readouterr().err.split())
 
 

@@ -73,7 +73,7 @@ def test_everything_that_serve_and_join_need_is_in_the_list() -> None:
 def test_the_image_has_a_user_without_rights_and_nothing_unpinned() -> None:
     words = steps()
     runs = [rest for word, rest in words if word == "RUN"]
-    assert "--require-hashes --only-binary=:all: --requirement requirements-deploy.txt" in runs[0]
+    assert "--no-deps --require-hashes --only-binary=:all: --requirement requirements-deploy.txt" in runs[0]
     assert runs[1].endswith(f"$TORCH_FLAGS torch=={constraints()['torch']}")
     assert "--no-deps --no-build-isolation ." in runs[2]
     assert runs[3].startswith(AS_ROOT)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import datetime
 import socket
 import ssl
 import time
@@ -18,18 +20,22 @@ from over_network import free_port
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed: pip install 'fedwinnow[flower]'")
 
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.proto import fleet_pb2 as fleet
 
 from fedwinnow.deployment import flower_visit
 from fedwinnow.deployment.certificates import make_certificates
 from fedwinnow.deployment.flower_link import Link, parts_of
+from fedwinnow.deployment.flower_private import public_key_to_bytes
 from fedwinnow.deployment.flower_visit import JoinRefused, Unreachable, Visit, join
 from fedwinnow.deployment.front import TICK, Body, FleetOnly, Gate, PortLimits, answer
 from fedwinnow.deployment.keys import ServerFiles, SiteFiles
 from fedwinnow.deployment.policy import shipped
 
 LOW = PortLimits(connections=24, per_address=20, body=2**20)
-WAIT = 600.0  # seconds; nothing may take longer, or it hangs
+WAIT = 150.0  # seconds; nothing may take longer, or it hangs (seeded faults have 300)
 LOOK = 0.02
 
 
@@ -201,6 +207,54 @@ def test_a_body_that_does_not_come_is_given_up(plain: Trial) -> None:
     assert not answered()
     assert plain.passes(answered)
     assert said.split(b" ")[1] == b"408"
+
+
+def signed_by(keys: Path, site: str, seconds: float = 0.0) -> dict[str, str]:
+    """The headers of a site's request, so many seconds from now."""
+    private: Any = load_ssh_private_key((keys / site / "site.key").read_bytes(), None)
+    when = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)).isoformat()
+    found = (public_key_to_bytes(private.public_key()), private.sign(when.encode(), ec.ECDSA(hashes.SHA256())))
+    public, signature = (base64.b64encode(each).decode() for each in found)
+    return {"flwr-public-key": public, "flwr-timestamp": when, "flwr-signature": signature}
+
+
+def answered(trial: Trial, length: int | None, headers: dict[str, str], body: bytes = b"") -> int:
+    """The status of the answer to a request; most are refused before the body comes."""
+    assert trial.keys is not None
+    trusting = ssl.create_default_context(cafile=str(trial.keys / "ca.crt"))
+    with trusting.wrap_socket(trial.connect(), server_hostname="localhost") as one:
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        if length is None:
+            lines.append("Transfer-Encoding: chunked")
+        with contextlib.suppress(OSError):
+            one.sendall(request(length, *lines) + body)
+        return status(one)
+
+
+def test_a_long_body_needs_the_signature_of_a_known_key_before_any_of_it_is_read(
+    protected: Trial, keys: Path, tmp_path: Path
+) -> None:
+    make_certificates(tmp_path / "others", ("localhost",), ("site-a",))
+    mine, long = signed_by(keys, "site-a"), LOW.unsigned + 1
+    other = signed_by(keys, "site-b")
+    for headers in (
+        {},
+        signed_by(tmp_path / "others", "site-a"),  # a key that is not known here
+        mine | {"flwr-signature": other["flwr-signature"]},
+        mine | {"flwr-timestamp": other["flwr-timestamp"]},
+        mine | {"flwr-public-key": "no key", "flwr-signature": "\x80"},
+        mine | {"flwr-timestamp": "yesterday"},
+        signed_by(keys, "site-a", -3600),
+        signed_by(keys, "site-a", 3600),
+    ):
+        assert answered(protected, long, headers) == 401, headers
+        piece = b"%x\r\n" % long + b"x" * long + b"\r\n"
+        assert answered(protected, None, headers, piece) == 401, headers  # it does not say how long it will be
+    assert any("no key that is known here has signed it" in line for line in protected.said)
+    nonsense = b"x" * long  # read, and found to be no message
+    assert answered(protected, long, mine, nonsense) not in (401, 408, 413)
+    assert answered(protected, LOW.unsigned, {}, b"x" * LOW.unsigned) not in (408, 413)  # Flower refuses it by itself
+    assert answered(protected, LOW.body + 1, mine) == 413
 
 
 def test_nobody_is_late_while_the_coordinator_itself_stands_still() -> None:

@@ -70,6 +70,29 @@ def trial(tmp_path: Path) -> Trial:
     return Trial(tmp_path)
 
 
+def test_a_policy_does_not_agree_to_run_after_run_without_end(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedwinnow.deployment.site.MOST_AGREEMENTS", 3)
+    for seed in (0, 1, 2, 2, 2):  # the same again is no further run
+        assert "samples" in trial.hello(seed=seed)
+    assert trial.hello(seed=3) == {"error": "refused", "site": "b"}
+    assert isinstance(trial.site.failure, Declined)
+    assert "join again to agree to more" in str(trial.site.failure)
+
+
+@pytest.mark.parametrize("clients", [10**12, 0, 1, -1, True, "3", None, 1e6])
+def test_a_claim_of_too_many_sites_is_refused_before_room_is_made_for_them(trial: Trial, clients: Any) -> None:
+    trial.hello()
+    run = describe_run(trial.stage(), simulated=False) | {"clients": clients}
+    assert trial.ask(run=run)[0]["error"] in ("message", "departed")  # the number is among the terms
+
+
+@pytest.mark.parametrize("number", [10**12, 2, -1, True, "1", None, 0.5])
+def test_a_place_that_is_not_among_the_sites_is_refused(trial: Trial, number: Any) -> None:
+    trial.hello()
+    said, sent = trial.ask(number=number, client=number)
+    assert (set(said), sent) == ({"error"}, {})
+
+
 def test_a_run_as_agreed_is_answered_and_stands_in_the_folder(trial: Trial) -> None:
     assert trial.hello() == {"site": "b", "samples": 60}
     for number in (1, 2, 3):

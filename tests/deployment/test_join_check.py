@@ -118,7 +118,8 @@ def test_a_site_that_is_ready_learns_so_and_takes_no_place(
     assert code == 0
     assert {state for state, _ in found.values()} == {"ok"}
     assert found["task"][1].startswith("winnow, 4 rounds")
-    assert "weights (model)" in found["exposure"][1]
+    assert "about the model: weights, counters (for the server)" in found["exposure"][1]
+    assert found["model"][1].endswith("weights, can be built here and fits on the disk")
     assert found["policy"][1] == "none was given, so a person is asked when this site joins"
     assert waiting.said == ["site a checks its setup (join --check); it takes no place"]
     assert waiting.roster.known == {}
@@ -242,18 +243,28 @@ def test_schemas_differ_where_a_mean_differs(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("date", "now", "expected"),
+    ("date", "asked", "answered", "expected"),
     [
-        ("Thu, 01 Jan 1970 00:01:00 GMT", 60.0, 0.0),
-        ("Thu, 01 Jan 1970 00:01:00 GMT", 61.5, 0.0),  # the second was cut, and the date may be one old
-        ("Thu, 01 Jan 1970 00:01:00 GMT", 75.0, 15.0),
-        ("Thu, 01 Jan 1970 00:01:00 GMT", 10.0, -50.0),
-        ("soon", 10.0, None),
-        (None, 10.0, None),
+        ("Thu, 01 Jan 1970 00:01:00 GMT", 60.0, 60.1, 0.0),
+        ("Thu, 01 Jan 1970 00:01:00 GMT", 60.9, 61.0, 0.0),  # the second was cut
+        ("Thu, 01 Jan 1970 00:01:00 GMT", 60.0, 360.0, 0.0),  # a slow answer says nothing about clocks
+        ("Thu, 01 Jan 1970 00:01:00 GMT", 76.0, 76.1, 15.0),
+        ("Thu, 01 Jan 1970 00:01:00 GMT", 9.0, 10.0, -50.0),
+        ("soon", 10.0, 10.0, None),
+        (None, 10.0, 10.0, None),
     ],
 )
-def test_the_difference_of_two_clocks(date: str | None, now: float, expected: float | None) -> None:
-    assert ahead_of(date, now) == expected
+def test_the_difference_of_two_clocks(date: str | None, asked: float, answered: float, expected: float | None) -> None:
+    assert ahead_of(date, asked, answered) == expected
+
+
+def test_an_answer_has_the_time_at_which_it_was_made(waiting: Waiting, place: Path) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("fedwinnow.deployment.front.formatdate", lambda **more: "Thu, 01 Jan 1970 00:01:00 GMT")
+        reached = reach(waiting.address, SiteFiles(place / "certs" / "a"))
+    assert reached.ahead is not None
+    assert reached.ahead > 10**9
+    assert reach(waiting.address, SiteFiles(place / "certs" / "a")).ahead == 0
 
 
 def test_clocks_that_flower_would_refuse() -> None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from torch import nn
 
 from fedwinnow.catalogue import entries
 from fedwinnow.cli import main
 from fedwinnow.deployment.asked import Asked, what_is_asked
+from fedwinnow.deployment.model_size import parameters_of, with_size
 from fedwinnow.deployment.objections import objections
 from fedwinnow.deployment.policy import Policy, read_policy, shipped, write_policy
 from fedwinnow.errors import DataError, FedwinnowError, UsageError
 from fedwinnow.federation import method as contract
 from fedwinnow.methods.fedavg import FedAvg
+from fedwinnow.models.make_model import make_model
+from fedwinnow.models.model import Model, Shape
 from fedwinnow.version import __version__
 
 KEY = "sha256:" + "a" * 64
@@ -39,6 +45,7 @@ def test_a_policy_that_names_nothing_allows_nothing() -> None:
     for name in ("methods", "exposure", "optimizers", "rounds", "epochs", "batch_size", "learning_rate", "momentum"):
         assert name in said
     much = asked(model="mlp", encoder="lite", method="fedprox:mu=2", start="a file", audit=True, secure_sums=True)
+    much = dataclasses.replace(much, parameters=1)
     enough = shipped(start="any")
     assert objections(enough, much) == []
     for field in dataclasses.fields(Policy):  # each key by itself: the rest does not do
@@ -102,6 +109,61 @@ def test_what_a_policy_has_against_what_is_asked(rules: dict[str, Any], more: di
     assert said is None or said in found[0]
 
 
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("mlp:hidden=1000", None),
+        (
+            "mlp:hidden=1000000000",
+            "a model of 11,000,000,003 weights is asked for; the policy allows at most 100,000,000",
+        ),
+        ("linear+mlp:hidden=1000000000", "a model of 11,000,000,003 weights"),  # the largest counts
+        ({"kind": "mlp", "hidden": 30_000, "layers": 2}, "a model of 900,"),
+    ],
+)
+def test_a_model_that_would_fill_the_memory_is_refused_before_it_is_built(model: Any, said: str | None) -> None:
+    holding: Any = SimpleNamespace(shape_of_model=lambda message: Shape("rows", (7,), 3))
+    found = objections(shipped(), with_size(asked(model=model), {}, holding))
+    assert [said in one for one in found] == ([] if said is None else [True])
+    assert objections(shipped(parameters=10**12), with_size(asked(model=model), {}, holding)) == []
+
+
+def test_a_model_of_endless_layers_is_refused_without_building_them() -> None:
+    with pytest.raises(UsageError, match="more than 10,000 tensors of weights") as problem:
+        parameters_of("mlp:hidden=1,layers=1000000000", Shape("rows", (7,), 3))
+    assert problem.type is UsageError
+    holding: Any = SimpleNamespace(shape_of_model=lambda message: Shape("rows", (7,), 3))
+    with pytest.raises(UsageError) as told:
+        with_size(asked(model="mlp:hidden=1,layers=1000000000"), {}, holding)
+    assert told.value.code == "settings"
+
+
+@pytest.mark.parametrize("name", entries("models"))
+def test_a_model_has_as_many_weights_as_were_counted(name: str) -> None:
+    shapes = (Shape("images", (32, 32, 3), 10), Shape("rows", (7,), 3), Shape("tokens", (20,), 2, 500))
+    fitting = {"text": shapes[2], "linear": shapes[1], "mlp": shapes[1]}.get(name, shapes[0])
+    built = make_model(name, fitting)
+    assert parameters_of(name, fitting) == sum(value.numel() for value in built.parameters())
+
+
+def test_a_model_that_computes_with_its_weights_when_it_is_made_is_counted_too() -> None:
+    class Odd(nn.Linear):
+        def __init__(self, inputs: int, outputs: int) -> None:
+            super().__init__(inputs, outputs)
+            self.size = float(self.weight.detach().sum())
+
+    @dataclasses.dataclass(frozen=True)
+    class OddModel(Model):
+        """Of another package."""
+
+        name: ClassVar[str] = "odd"
+
+        def build(self, shape: Shape) -> nn.Module:
+            return nn.Sequential(nn.Flatten(), Odd(shape.numbers, shape.classes))
+
+    assert parameters_of(OddModel(), Shape("rows", (7,), 3)) == 24
+
+
 def test_a_run_that_goes_on_is_known_to_the_site_that_took_part() -> None:
     assert objections(shipped(), dataclasses.replace(asked(done=3), known=True)) == []
 
@@ -128,11 +190,47 @@ def test_what_is_shown_names_everything_that_matters_and_what_is_new_is_shown_to
     )
     for words in (
         *(f"coordinator's key: {KEY}", "method: krum", "rounds: 7, of which 2 are played", "views flip"),
-        *("weights (about the model) to the server and to other sites", "samples (about the site as a whole)"),
-        *("encoder: lite", "5 epochs, 32 samples per step, sgd:lr=0.03,momentum=0.5", "audit of labels: no"),
+        "about the model: weights, counters (for the server and other sites)",
+        "about the site as a whole: samples (for the server)",
+        *("encoder: lite", "each sample is seen 5 times (epochs), 32 samples per step", "audit of labels: no"),
+        "optimiser sgd with learning rate 0.03, momentum 0.5",
         *("made here from the seed", "also: surprise = {'a': '"),
     ):
         assert words in shown
+    assert "\x1b" not in shown
+
+
+def test_what_is_asked_is_told_in_words_and_not_as_the_texts_of_options() -> None:
+    parts = ["fold-1", "fold-2", "fold-3"]
+    one = asked(
+        method="fedavg:loss='gce:q=0.5'",
+        model={"kind": "mlp", "hidden": 48},
+        optimizer="sgd:lr=0.1,schedule=cosine",
+        audit={"judge": "heldout", "group": "patient", "name": "0" * 16, "parts": parts, "part": "", "judged": None},
+    )
+    shown = dict(line.split(": ", 1) for line in one.lines())
+    assert shown["method"].startswith("fedavg (local training on the given labels")
+    assert "; loss gce (" in shown["method"]
+    assert "q 0.5" in shown["method"] or "0.5" in shown["method"].partition("loss gce")[2]
+    assert "units of each hidden layer 48" in shown["model"]
+    assert "learning rate 0.1, schedule cosine (how the learning rate changes" in shown["training"]
+    told = shown["audit of labels"]
+    assert told.startswith("yes: this site judges its own labels, and counts of them leave it; it trains 3 times")
+    assert "rows with the same patient stay together" in told
+    assert not re.search(r"\w=\S|[{}\[\]]", "\n".join(one.lines()))
+
+
+def test_the_page_shows_what_a_site_is_shown() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "trust.md").read_text(encoding="utf-8")
+    one = dataclasses.replace(asked(method="winnow", rounds=5), parameters=1411)
+    assert "\n  ".join(["the coordinator asks of this site:", *one.lines()]) in page
+
+
+@pytest.mark.parametrize("audit", [True, 3, [], {"judge": 5}, {"judge": "\x1b", "group": {}, "parts": 7}])
+def test_an_audit_that_nobody_can_read_is_shown_all_the_same(audit: Any) -> None:
+    """It is refused later; what is shown must not fail on it."""
+    shown = "\n".join(asked(audit=audit).lines())
+    assert "audit of labels: " in shown
     assert "\x1b" not in shown
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from browser import Browser
+from fedwinnow.deployment.flower_run import AuditStep
 from fedwinnow.deployment.status import status as watching
 from fedwinnow.deployment.status.status import Status
 from fedwinnow.deployment.status.status_server import StatusServer
@@ -81,9 +82,52 @@ def test_sites_that_have_gone_and_rounds_without_them_are_counted(status: Status
         ("site-b", True, 0),
         ("site-c", False, 2),
     ]
-    assert state["sites"][2]["last_drop"] == {"round": 2, "reason": "the site is not connected"}
+    assert state["sites"][2]["last_drop"] == {"when": "round 2", "reason": "the site is not connected"}
     assert state["accuracy"] == [(1, 0.5)]
     assert "\\u001b" not in json.dumps(state)
+
+
+def in_audit(status: Status, rounds: int = 10) -> None:
+    """The second of three trainings, without a site that was lost after the first."""
+    status.step(AuditStep("training", 1, 3))
+    begin(status, rounds)
+    for number in range(1, rounds + 1):
+        status.round(row(number, 0.5))
+    status.finished({})
+    status.step(AuditStep("judging", 1, 3))
+    status.step(AuditStep("lost", site="site-c", detail=f"it did not answer after the training of fold-1{HOSTILE}"))
+    status.step(AuditStep("training", 2, 3))
+    begin(status, rounds)
+
+
+def test_an_audit_is_finished_when_it_is_over_and_not_after_its_first_training(status: Status) -> None:
+    in_audit(status)
+    status.round(row(1, 0.5, {"site-a": "NaN"}))
+    state = status.state()
+    assert (state["phase"], state["training"], state["trainings"], state["round"]) == ("running", 2, 3, 1)
+    assert state["progress"] == pytest.approx(11 / 30)
+    assert state["accuracy"] == [(1, 0.5)]  # of this training's model
+    assert state["sites"][0]["last_drop"] == {"when": "training 2, round 1", "reason": "NaN"}
+    assert "it did not answer" in state["sites"][2]["lost"]
+    status.finished({})
+    assert status.state()["phase"] == "judging"
+    status.step(AuditStep("counting", detail="figures"))
+    assert (status.state()["phase"], status.state()["question"], status.state()["progress"]) == (
+        "counting",
+        "figures",
+        1.0,
+    )
+    status.step(AuditStep("over"))
+    assert status.state()["phase"] == "finished"
+
+
+def test_the_time_left_counts_the_trainings_to_come(status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(3.0 * number for number in range(100))
+    monkeypatch.setattr(watching.time, "monotonic", lambda: next(clock))
+    in_audit(status)
+    assert status.state()["seconds_left"] is None  # the first round of this training is not over
+    status.round(row(1, 0.5))
+    assert status.state()["seconds_left"] == 3 * (9 + 10)
 
 
 def test_strangers_and_other_pages_are_refused(server: StatusServer) -> None:
@@ -102,6 +146,34 @@ def test_strangers_and_other_pages_are_refused(server: StatusServer) -> None:
 def test_a_port_that_is_taken_is_named(server: StatusServer, status: Status) -> None:
     with pytest.raises(UsageError, match=f"--page {server.server_port} cannot be used"):
         StatusServer(status, server.server_port)
+
+
+def test_the_page_during_an_audit_in_a_browser(server: StatusServer, status: Status, tmp_path: Path) -> None:
+    heading = "document.getElementById('phase').textContent"
+    with Browser() as browser:
+        browser.open(server.url)
+        in_audit(status)
+        for number in range(1, 5):
+            status.round(row(number, 0.2 * number, {"site-a": "no reply within 600 seconds"} if number == 2 else None))
+        browser.wait(f"{heading} === 'Audit: training 2 of 3'")
+        browser.wait("document.getElementById('facts').textContent.includes('winnow, round 4 of 10')")
+        text = browser.text()
+        assert "2 of 3 sites are connected" in text
+        assert "of training left" in text
+        assert "training 2, round 2: no reply within 600 seconds" in text
+        assert f"left out of the audit: it did not answer after the training of fold-1{HOSTILE}" in text  # as text
+        assert browser.script("return document.getElementById('progress').value") == pytest.approx(14 / 30)
+        browser.picture(tmp_path / "status.png")
+        status.step(AuditStep("counting", detail="sureness"))
+        browser.wait(f"{heading} === 'Audit: sites count labels by how sure the models are'")
+        status.step(AuditStep("counting", detail=HOSTILE))
+        browser.wait(f"{heading}.includes('<img')")
+        status.step(AuditStep("writing"))
+        browser.wait(f"{heading} === 'Audit: sites write their reports'")
+        status.step(AuditStep("over"))
+        browser.wait(f"{heading} === 'Finished'")
+        assert browser.script("return document.images.length") == 0
+        assert browser.complaints() == []
 
 
 def test_the_page_in_a_browser(server: StatusServer, status: Status, tmp_path: Path) -> None:

@@ -142,6 +142,10 @@ def test_from_labels_that_nobody_trusts_to_a_better_model(tmp_path: Path, monkey
     before, after = (accuracy(run, predict) for run in ("runs/first", "runs/second"))
     print(f"accuracy at a site that took no part: {before:.3f} before, {after:.3f} after")
     assert after > before + 0.02
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8").replace("\n", " ")
+    told = re.search(r"right for ([\d.]+) % of the pictures of `site-d`, the second for ([\d.]+) %", page)
+    assert told is not None
+    assert [float(share) / 100 for share in told.groups()] == pytest.approx([before, after], abs=0.03)
 
 
 def check_figures(folder: Path, said: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +17,8 @@ from fedwinnow import Method, Scene
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.from_program import understood_data
 from fedwinnow.errors import DataError, FedwinnowWarning, RunError, StaleError, UsageError
+from fedwinnow.experiment.handed_over import method_with
+from fedwinnow.mathematics.optimizers import Sgd
 from fedwinnow.methods.fedprox import FedProx
 from fedwinnow.options import option
 from fedwinnow.testing import comparable, toy_data
@@ -85,6 +89,20 @@ def test_a_data_set_of_torch_is_read_once_and_is_its_arrays(tmp_path):
     items = Items(torch.from_numpy(X), Y.tolist())
     assert same(run(tmp_path / "a", data=items), run(tmp_path / "b", data=from_arrays(X, Y, name="Items")))
     assert items.asked == 90 + 1  # the first one tells the shape
+
+
+def test_two_data_sets_of_torch_are_a_training_and_a_test_part(tmp_path):
+    parts = Items(torch.from_numpy(X[:60]), Y[:60].tolist()), Items(torch.from_numpy(X[60:]), Y[60:].tolist())
+    arrays = from_arrays(X[:60], Y[:60], x_test=X[60:], y_test=Y[60:], name="Items")
+    wanted = run(tmp_path / "a", data=arrays)
+    for place, given in enumerate((parts, list(parts), {"train": parts[0], "test": parts[1]})):
+        assert same(run(tmp_path / str(place), data=given), wanted)
+    halves = torch.utils.data.random_split(Items(torch.from_numpy(X), Y.tolist()), [0.5, 0.5])
+    halves[0].dataset.classes = ["a", "b", "c"]
+    dataset = understood_data(halves, site=np.arange(45) % 3)
+    assert (dataset.class_names, len(dataset.train), len(dataset.test)) == (("a", "b", "c"), 45, 45)
+    with pytest.raises(DataError, match=r"test part have the shape \(3,\), those of the other \(4,\)"):
+        understood_data((Items(X, Y), Items(X[:, :3], Y)))
 
 
 def test_images_of_torch_have_their_channels_first():
@@ -164,6 +182,7 @@ def test_a_data_set_of_hugging_face_is_known_by_what_it_can_do():
     assert dataset.train.sites.tolist() == SITES.tolist()
     both = understood_data({"train": Split(), "test": Split(30)}, site="clinic")
     assert len(both.test) == 30
+    assert len(understood_data((Split(), Split(30)), site="clinic").test) == 30
 
 
 def test_floats_are_kept_in_256_levels_wherever_their_channels_are():
@@ -195,6 +214,7 @@ def test_floats_are_kept_in_256_levels_wherever_their_channels_are():
         (Items(torch.zeros(4, 5, dtype=torch.int64), [0, 1, 0, 1]), {}, "may be numbers or token ids"),
         (Items(X, Y[:, None].repeat(2, 1)), {}, "one class, as a whole number or a text"),
         (Items(["a", "b"], [0, 1]), {}, "allowed: a tensor or an array"),
+        (Scene.make("digits:train=60", clients=2), {}, "give it as scene="),
         (object(), {}, "an object of the type object was given; allowed as data"),
     ],
 )
@@ -310,6 +330,13 @@ def test_a_loss_of_ones_own_is_what_is_trained(tmp_path):
         assert torch.allclose(found[name], value - 0.5 * slope, atol=1e-6)
 
 
+@pytest.mark.parametrize("method", ["winnow", "winnow:preset=second"])
+def test_a_loss_may_replace_that_of_a_preset(method):
+    assert method_with(method, "gce").loss == "gce"
+    with pytest.raises(UsageError, match="names a loss already"):
+        method_with(f"{method},loss=logit_adjustment" if ":" in method else f"{method}:loss=logit_adjustment", "gce")
+
+
 def test_a_loss_is_an_option_of_every_method_that_has_one(tmp_path):
     own = run(tmp_path / "a", data=(X, Y), method=FedProx(mu=0.3, loss=focal))
     assert same(own, run(tmp_path / "b", data=(X, Y), method="fedprox:mu=0.3", loss=focal))
@@ -349,6 +376,90 @@ def test_a_changed_loss_or_method_makes_the_run_stale(tmp_path):
     assert run(tmp_path, data=(X, Y), loss=made(2)).summary["status"] == "finished"
     with pytest.raises(StaleError, match=r"own has changed since this run was made.*redo=True"):
         run(tmp_path, data=(X, Y), loss=made(3))
+
+
+# --- optimisers ----------------------------------------------------------------------------------------------------
+
+NOWHERE = [torch.nn.Parameter(torch.zeros(1))]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (torch.optim.SGD(NOWHERE, lr=0.2, momentum=0.9), "sgd:lr=0.2,momentum=0.9"),
+        (torch.optim.SGD, "sgd:lr=0.001,momentum=0"),
+        (functools.partial(torch.optim.SGD, lr=0.2, weight_decay=1e-4), "sgd:lr=0.2,weight_decay=0.0001,momentum=0"),
+        (
+            lambda parameters: torch.optim.Adam(parameters, lr=0.01, betas=(0.8, 0.9)),
+            "adam:lr=0.01,beta1=0.8,beta2=0.9",
+        ),
+        (torch.optim.AdamW(NOWHERE), "adamw"),
+        (torch.optim.AdamW(NOWHERE, lr=0.01, weight_decay=0.1), "adamw:lr=0.01,weight_decay=0.1"),
+        (Sgd(lr=0.2), "sgd:lr=0.2"),
+        (Sgd, "sgd"),
+        ({"kind": "sgd", "lr": 0.2}, "sgd:lr=0.2"),
+    ],
+)
+def test_an_optimizer_is_the_text_that_names_it(tmp_path, given, words):
+    by_object, by_text = (
+        run(tmp_path / name, data=(X, Y), optimizer=one) for name, one in (("a", given), ("b", words))
+    )
+    assert same(by_object, by_text)
+    assert by_object.curve()[1].tolist() == by_text.curve()[1].tolist()
+
+
+def test_an_object_of_torch_makes_the_steps_that_torch_makes(tmp_path):
+    """One site, one epoch of one batch: the weights are those after a step of torch."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 3)
+    theirs = copy.deepcopy(model)
+    optimizer = torch.optim.Adam(theirs.parameters(), lr=0.1, betas=(0.8, 0.9), weight_decay=0.01)
+    one = {"clients": 1, "batch_size": 90, "rounds": 1, "test": 0.0, "method": "fedavg"}
+    result = run(tmp_path, data=(X, Y), model=model, optimizer=optimizer, **one)
+    functional.cross_entropy(theirs(torch.from_numpy(X)), torch.from_numpy(Y)).backward()
+    optimizer.step()
+    for found, wanted in zip(result.model.models[0].parameters(), theirs.parameters(), strict=True):
+        assert torch.allclose(found, wanted, atol=1e-6)
+
+
+class Own(Sgd):
+    name: ClassVar[str] = "own"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            torch.optim.SGD(NOWHERE, lr=0.1, momentum=0.9, nesterov=True),
+            "SGD was given with nesterov=True; allowed: neste",
+        ),
+        (torch.optim.Adam(NOWHERE, amsgrad=True), "amsgrad=True"),
+        (torch.optim.Adam(NOWHERE, eps=1e-4), "eps=0.0001; allowed: eps=1e-08"),
+        (torch.optim.RMSprop(NOWHERE), "unknown optimizer of torch 'RMSprop'"),
+        (
+            torch.optim.SGD([{"params": NOWHERE, "lr": 1}, {"params": [torch.zeros(1)], "lr": 2}]),
+            "2 groups of parameters",
+        ),
+        (torch.optim.lr_scheduler.StepLR(torch.optim.SGD(NOWHERE, lr=1), 3), "a schedule of torch .StepLR. was given"),
+        (lambda: None, r"was called to make the optimizer and failed \(TypeError"),
+        (lambda parameters: 3, "and returned int"),
+        (Own(lr=0.1), "the optimizer Own is of your own"),
+        (0.1, "an object of the type float was given as the optimizer"),
+        ({"kind": "sgd", "rate": 1}, "unknown option of optimizer 'sgd': 'rate'"),
+    ],
+)
+def test_what_cannot_be_an_optimizer_is_answered(given, words):
+    with pytest.raises(UsageError, match=words):
+        fedwinnow.run(data=(X, Y), optimizer=given, **{k: v for k, v in SMALL.items() if k != "optimizer"})
+
+
+def test_rows_of_a_sweep_have_optimizers_of_their_own(tmp_path):
+    rows = [
+        {"name": name, "method": "fedavg", "optimizer": one} for name, one in (("torch", torch.optim.SGD), ("own", Sgd))
+    ]
+    swept = fedwinnow.sweep(rows, data=(X, Y), seeds=1, out=tmp_path, **SMALL)
+    assert [one.status for one in swept.outcomes] == ["finished"] * 2
+    assert "momentum=0" in (swept.outcomes[0].job.folder / "config.toml").read_text()
 
 
 # --- sweeps --------------------------------------------------------------------------------------------------------

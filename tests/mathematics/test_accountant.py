@@ -1,20 +1,17 @@
-"""The accountant against closed forms and published values, and the noise against its deviation."""
+"""The accountant against closed forms and published values."""
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
-import torch
-from scipy.stats import kstest, norm
+from scipy.stats import norm
 
 pytest.importorskip("dp_accounting", reason="the extra 'privacy' is not installed: pip install '.[privacy]'")
 
 from fedwinnow.errors import UsageError
 from fedwinnow.mathematics.accountant import FINEST, Mechanism, epsilon_of, least_noise, mechanism, most_advantage
 from fedwinnow.mathematics.privacy import ClientPrivacy, SamplePrivacy, find_privacy
-from fedwinnow.mathematics.private_noise import FromSeed, FromSystem
 
 
 def delta_of_gaussian(noise: float, epsilon: float) -> float:
@@ -63,23 +60,6 @@ def test_a_budget_that_no_noise_keeps_is_refused():
 def test_no_test_of_membership_can_do_better():
     assert most_advantage(1.0, 0.0) == pytest.approx((math.e - 1) / (math.e + 1))
     assert most_advantage(8.0, 1e-5) == pytest.approx(0.99933, abs=1e-5)
-
-
-@pytest.mark.parametrize("source", [FromSeed(3), FromSystem()])
-def test_noise_is_normal_with_deviation_1_and_samples_are_drawn_one_by_one(source):
-    drawn = source.normal(200_000)
-    assert drawn.dtype == torch.float32
-    assert float(drawn.std()) == pytest.approx(1.0, abs=0.01)  # six standard errors
-    assert kstest(drawn.numpy().astype(np.float64), "norm").pvalue > 1e-6
-    counts = [len(source.chosen(100, 0.2)) for _ in range(2000)]
-    assert np.mean(counts) == pytest.approx(20, abs=0.6)
-    assert np.std(counts) == pytest.approx(4, abs=0.4)  # binomial: sqrt(100 * 0.2 * 0.8)
-    assert sorted(source.order(9).tolist()) == list(range(9))
-
-
-def test_only_the_seed_can_be_repeated():
-    assert torch.equal(FromSeed(3).normal(5), FromSeed(3).normal(5))
-    assert not torch.equal(FromSystem().normal(5), FromSystem().normal(5))
 
 
 def test_what_is_promised_is_read_and_checked():

@@ -34,6 +34,15 @@ def test_the_own_label_has_no_vote():
     assert torch.equal(votes(nearest(rows), other, 3)[7], before[7])
 
 
+def test_copies_have_no_vote():
+    rows = torch.randn(40, 3, generator=torch.Generator().manual_seed(1)) * 7 + 5
+    rows[20] = rows[7]
+    labels = torch.arange(40) % 2
+    found = votes(nearest(rows, 1), labels, 2)
+    assert found[7].tolist() == pytest.approx([21 / 41, 20 / 41])  # by frequencies: the copy is the only neighbour
+    assert found[20].tolist() == pytest.approx([20 / 41, 21 / 41])
+
+
 def test_blocks_change_nothing(monkeypatch):
     rows = torch.randn(50, 4, generator=torch.Generator().manual_seed(2))
     whole = nearest(rows)

@@ -261,6 +261,18 @@ def test_whatever_comes_in_numbers_come_out(values, normalise, monotone):
     assert fitted.means[0] <= fitted.means[1]
 
 
+@pytest.mark.parametrize("length", [1, 2, 5, 16, 31, 50, 257])
+@pytest.mark.parametrize("options", [{}, {"normalise": True}, {"guard_bic": True, "monotone": True}], ids=str)
+def test_rows_of_one_length_have_the_bits_that_each_has_by_itself(length, options):
+    rows = (2 * torch.randn(64, length, generator=torch.Generator().manual_seed(length))).exp()
+    rows[::2, : length // 3] += 20
+    many, single = fit_many(rows, **options), [fit_two_gaussians(row, **options) for row in rows]
+    assert torch.equal(many.flat, torch.stack([one.flat for one in single]))
+    assert torch.equal(many.collapsed, torch.stack([one.collapsed for one in single]))
+    both = zip(single, rows, strict=True)
+    assert torch.equal(many.p_low(rows), torch.stack([one.p_low(row) for one, row in both]))
+
+
 # --- options ----------------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,14 @@ import pytest
 import torch
 
 from fedwinnow.mathematics.two_gaussians import TwoGaussians, fit_two_gaussians
-from fedwinnow.mathematics.wrong_by_loss import p_high, strictly_rising, wrong_by_loss
+from fedwinnow.mathematics.wrong_by_loss import (
+    AT_ONCE,
+    p_high,
+    strictly_rising,
+    together,
+    wrong_by_loss,
+    wrong_by_losses,
+)
 from fedwinnow.metrics.detection import auroc
 
 
@@ -129,6 +136,36 @@ def test_equal_probabilities_are_told_apart_on_their_side_of_the_middle(value):
 def test_what_rises_already_is_left_alone():
     rising = torch.tensor([0.0, 0.1, 0.5, 0.6, 1.0], dtype=torch.float64)
     assert torch.equal(strictly_rising(rising), rising)
+
+
+# --- many sites at once -----------------------------------------------------------------------------------------------
+
+
+def sites_of_all_kinds():
+    """Losses of sites of 0 to 60 samples, some with equal losses, with zeros, with what is no number, two heaps."""
+    luck = torch.Generator().manual_seed(7)
+    for number in range(300):
+        losses = (3 * torch.randn(int(torch.randint(0, 61, (1,), generator=luck)), generator=luck)).exp()
+        if number % 5 == 1:
+            losses = losses.round()
+        if number % 5 == 2:
+            losses[::2] = 0
+        if number % 5 == 3 and len(losses):
+            losses[0], losses[-1] = torch.nan, torch.inf
+        yield losses + 4 * (torch.arange(len(losses)) % 3 == 0) if number % 5 == 4 else losses
+
+
+def test_many_sites_together_have_the_bits_that_each_has_by_itself():
+    losses = list(sites_of_all_kinds())
+    found = wrong_by_losses(losses)
+    assert all(torch.equal(one, wrong_by_loss(site)) for one, site in zip(found, losses, strict=True))
+    assert [len(one) for one in found] == [len(site) for site in losses]
+
+
+def test_sites_are_taken_together_by_length_and_not_without_limit():
+    assert together([3, 0, 2, 3, 2, 3]) == [[2, 4], [0, 3, 5]]
+    assert [len(places) for places in together([AT_ONCE // 2] * 5)] == [2, 2, 1]
+    assert together([2 * AT_ONCE] * 2) == [[0], [1]]
 
 
 # --- the default verdict ---------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def test_a_site_alone_finds_what_it_gets_among_others() -> None:
     everywhere = folds(holdings, groups, 3, seed=8)
     for site in range(3):
         rows = holdings.rows[holdings.of(site)]
-        assert (site_folds(groups[rows], 3, 8, site) == everywhere[holdings.of(site)]).all()
+        assert (site_folds(groups[rows], 3, 8, site, np.arange(len(rows))) == everywhere[holdings.of(site)]).all()
 
 
 def test_seed_and_site_change_the_lots() -> None:
@@ -92,10 +92,39 @@ def test_a_group_or_sample_at_two_sites_is_in_one_fold() -> None:
         assert sizes_at(twice, fold, 0, 3).tolist() == [1, 1, 1]
 
 
+def test_copies_are_in_one_fold_at_all_sites() -> None:
+    content = np.arange(60)
+    content[[7, 20, 45]] = 3  # three more of the fourth sample, two of them at other sites
+    holdings = Holdings.from_clients(np.repeat([0, 1, 2], 20), 3)
+    for seed in range(5):
+        fold = folds(holdings, None, 3, seed, content)
+        assert len(set(fold[[3, 7, 20, 45]].tolist())) == 1
+        assert np.ptp(np.bincount(fold, minlength=3)) <= 3
+
+
+def test_copies_at_one_site_alone_and_among_others() -> None:
+    content = np.arange(36)
+    content[[4, 9]] = 1
+    content[[30, 31]] = 29
+    holdings = Holdings.from_clients(np.repeat([0, 1, 2], [10, 17, 9]), 3)
+    everywhere = folds(holdings, None, 3, 8, content)
+    for site in range(3):
+        mine = holdings.of(site)
+        alone = site_folds(None, 3, 8, site, group_numbers(content[mine]))
+        assert (alone == everywhere[mine]).all()
+
+
+def test_without_copies_nothing_changes() -> None:
+    holdings = Holdings.from_clients(np.arange(50) % 4, 4)
+    groups = np.arange(50) // 3
+    for given in (None, groups):
+        assert (folds(holdings, given, 3, 2) == folds(holdings, given, 3, 2, np.arange(50))).all()
+
+
 def test_empty_sites_and_bad_counts() -> None:
     holdings = Holdings.from_clients(np.array([2, 2, -1]), 3)
     assert len(folds(holdings, None, 3, seed=0)) == 2
     with pytest.raises(UsageError, match="1 folds were asked for"):
         folds(holdings, None, 1, seed=0)
     with pytest.raises(UsageError, match="0 folds"):
-        site_folds(np.arange(3), 0, 0, 0)
+        site_folds(np.arange(3), 0, 0, 0, np.arange(3))

@@ -276,11 +276,18 @@ def settings_for(
     group: str | None = None,
     clients: int | None = None,
     partition: Any = None,
+    scene: Any = None,
     judge: str | None = None,
     choices: dict[str, Any] | None = None,
     **others: Any,
 ) -> AuditSettings:
     """The settings of an audit that trains by itself; `choices` are those of the audit, `others` of its training."""
+    if scene is not None:
+        made_by_it = {"data": data, "clients": clients, "partition": partition, "noise": others.pop("noise", None)}
+        for name, value in {**made_by_it, "site": site, "group": group}.items():
+            if value is not None:
+                raise UsageError(f"--{name} was given beside a saved scene, which has its own; leave it out.")
+        return trained_by_itself({"scene": scene, **others}, judge, choices)
     if clients is not None and clients < 1:
         raise UsageError(f"--clients {clients} was given; allowed: 1 or more.")
     if clients is not None and site is not None:
@@ -288,7 +295,13 @@ def settings_for(
     dataset = data if isinstance(data, Dataset) else load_data(with_columns(data, site=site, group=group))
     if partition is None or clients is None:
         partition = partition_of(dataset, clients, partition)
-    settings = {"data": dataset, "clients": clients or 1, "partition": partition, **others}
+    return trained_by_itself(
+        {"data": dataset, "clients": clients or 1, "partition": partition, **others}, judge, choices
+    )
+
+
+def trained_by_itself(settings: dict[str, Any], judge: str | None, choices: dict[str, Any] | None) -> AuditSettings:
+    """The same from the settings of its training."""
     experiment = experiment_of(settings)
     if experiment.privacy is not None:
         raise UsageError(
@@ -299,7 +312,7 @@ def settings_for(
 
 
 def settings_asked(asked: AuditAsked, data: Any, choices: dict[str, Any]) -> AuditSettings:
-    """The settings of an audit that trains by itself, of this data."""
+    """The settings of an audit that trains by itself, of this data or of a scene."""
     who = ("data", "clients", "partition")
     training = {name: getattr(asked, name) for name in settings_in(Experiment) if name not in who}
     if training["encoder"] == "none":  # a word that the command line needs, because its default is another

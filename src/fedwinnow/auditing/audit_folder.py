@@ -21,6 +21,7 @@ from fedwinnow.auditing.oddities import Oddities, oddities_of
 from fedwinnow.auditing.spreadsheet_files import read_table, table_text
 from fedwinnow.auditing.statements import NO_FIGURES, SiteFigures, Statement, statement_of
 from fedwinnow.data.column import Column
+from fedwinnow.data.content_hash import contents_in
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.dicom_pixels import VIEW
 from fedwinnow.data.sources.table_source import TableSource
@@ -31,6 +32,7 @@ from fedwinnow.federation.host import Sites
 from fedwinnow.files import FORMAT, Form, check_format, demand, json_of, replacing, sweep, write_text
 from fedwinnow.mathematics.strata import Strata, histogram
 from fedwinnow.randomness import Floats, Integers, stream_key
+from fedwinnow.scene.folds import copies_of
 
 LARGEST_SIDE = 256  # pixels
 LOSSLESS_SIDE = 64  # pixels; smaller pictures are saved without loss
@@ -138,6 +140,7 @@ FORM: Form = {
     "compared": {"*": [[str]]},
     "ignored?": [str],
     "against?": {"*": {"*": list}},
+    "copies?": {"*": int},
 }
 COLUMNS = ("site", "id", "given", "suggested", "score", "p_wrong", "decision")
 NEEDED = ("site", "id", "given", "suggested", "p_wrong", "decision")  # audits of version 0.1 have no score
@@ -168,6 +171,7 @@ class SiteVerdict:
     statement: Statement
     figures: SiteFigures = NO_FIGURES  # what the statement is made of
     odd: Oddities | None = None  # near-duplicates and outliers; None: not looked for
+    copies: dict[str, int] | None = None  # samples of the same content, held out together; None: none is held out
     groups: NDArray[Any] | None = None  # which samples belong together, where the data says it
     other: Integers | None = None  # the likeliest class besides the given one, also where it is not suggested
     look: NDArray[np.bool_] | None = None  # which labels a budget allows to look at
@@ -206,6 +210,7 @@ class SiteLabels:
     groups: NDArray[Any] | None = None
     columns: tuple[Column, ...] = ()  # of a table
     oddities: Callable[[], Oddities | None] = lambda: None
+    copies: Callable[[], dict[str, int] | None] = lambda: None  # how many samples have the same content
 
     @classmethod
     def of(cls, stage: Stage, site: int) -> SiteLabels:
@@ -230,6 +235,7 @@ class SiteLabels:
             groups=None if train.groups is None else train.groups[rows],
             columns=dataset.columns,
             oddities=lambda: oddities_of(dataset, rows, judged.features if encoded else None),
+            copies=lambda: copies_of(contents_in(train.features)[rows], judged.given[mine]),
         )
 
 
@@ -278,6 +284,7 @@ def verdict_at(
         statement=statement_of(finding, figures),
         figures=figures,
         odd=None if odd is None else odd.ordered(order),
+        copies=None if finding is None else labels.copies(),
         groups=None if labels.groups is None else labels.groups[order],
         other=other[order],
         look=None if look is None else here & (np.cumsum(here) <= look),
@@ -322,6 +329,7 @@ def write_site(folder: Path, verdict: SiteVerdict, previews: Previews, facts: di
         "ignored": list(previews.ignored),
         "against": {ids[place]: fields for place, fields in verdict.against.items() if place in verdict.compared},
         "oddities_known": verdict.odd is not None and verdict.odd.known,
+        **({"copies": verdict.copies} if verdict.copies is not None else {}),
     }
     write_text(folder / "site.json", json.dumps(content_of_site, ensure_ascii=False, allow_nan=False) + "\n")
 

@@ -25,17 +25,20 @@ from fedwinnow.auditing.audit_folder import read_audit
 from fedwinnow.auditing.audit_settings import AuditAsked
 from fedwinnow.auditing.update import update_audit
 from fedwinnow.data.arrays import from_arrays
+from fedwinnow.data.data_frames import source_of
 from fedwinnow.data.dataset import Dataset
-from fedwinnow.data.from_program import understood_data
-from fedwinnow.data.schema import encode_rows
-from fedwinnow.data.schema_fitting import Wishes, fit
-from fedwinnow.data.table_reading import TextTable, as_texts
+from fedwinnow.data.frame_cells import is_frame
+from fedwinnow.data.from_program import splits_in, understood_data
+from fedwinnow.data.table_reading import TextTable
 from fedwinnow.errors import UsageError, all_speak_python
 from fedwinnow.experiment.play import Execution, Watcher
+from fedwinnow.experiment.prepare import scene_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.told_progress import progress_told
+from fedwinnow.mathematics.torch_optimizers import understood_optimizer
 from fedwinnow.notebook import html_table
 from fedwinnow.options import Part
+from fedwinnow.scene.scene import Scene
 from fedwinnow.setting import keywords_of, setting, settings_in, taken
 
 if TYPE_CHECKING:
@@ -210,7 +213,7 @@ def frame_in_frame_out(
 @frame_in_frame_out(AuditKeywords, FrameKeywords)
 @keywords_of(AuditKeywords, GROUPS)
 def audit(asked: AuditKeywords, given: Mapping[str, Any]) -> AuditResult | pandas.DataFrame:
-    """Find labels worth a look: of `x` and `labels` with `sites`, of files named by `data`, or by the model of a `run`.
+    """Find labels worth a look: of `x` and `labels` with `sites`, of files named by `data`, of a `scene` or of a `run`.
 
     `x` may be an array, or a pandas frame whose label and site columns are named by `labels` and `sites`; a frame in
     gives a frame out. It may also be all that `fedwinnow.run` takes as data: a pair (x, y), a data set of torch or of
@@ -234,16 +237,27 @@ def audited(
         return carried_out(settings_of_run(Path(asked.run), asked.judge, choices), asked.out, execution, watchers)
     if asked.sites is not None and asked.clients is not None:
         raise UsageError("sites= and clients= exclude each other: you say who holds what, or chance does.")
-    data, about = asked.data, None
-    if is_frame(asked.x):
-        data, *about = from_frame(asked.x, asked.labels, asked.sites, asked.ids, asked.groups)
-    elif asked.x is not None and (asked.labels is not None or not has_labels(asked.x)):
-        data = from_arrays(asked.x, asked.labels, sites=asked.sites, ids=asked.ids, groups=asked.groups)
-    elif asked.x is not None or not isinstance(data, str | Path | dict | Part | None):
-        who, together = (asked.sites, asked.groups) if asked.x is not None else (asked.site, asked.group)
-        data = understood_data(data if asked.x is None else asked.x, label=asked.labels, site=who, group=together)
-    if data is None:
-        raise UsageError("nothing to audit was given; allowed: x and labels, data=, or run=.")
+    named = isinstance(asked.data, str | Path | dict | Part | None)  # not a pair (training, test)
+    data, x, about = asked.data, asked.x if named else asked.data, None
+    who, together = one_of(asked, "sites", "site"), one_of(asked, "groups", "group")
+    if is_frame(x) and splits_in(x) is None:
+        data, *about = from_frame(x, asked.labels, who, asked.ids, together)
+    elif x is not None and (asked.labels is not None or not has_labels(x)):
+        data = from_arrays(x, asked.labels, sites=who, ids=asked.ids, groups=together)
+    elif x is not None:
+        data = understood_data(x, label=asked.labels, site=who, group=together)
+    if data is None and asked.scene is None:
+        raise UsageError("nothing to audit was given; allowed: x and labels, data=, scene=, or run=.")
+    if asked.scene is not None:
+        for name in ("labels", "sites", "ids", "groups"):
+            if getattr(asked, name) is not None:
+                raise UsageError(f"{name}= was given beside a scene, which has its own; leave it out.")
+        if not isinstance(asked.scene, str | Path | Scene):
+            kind = type(asked.scene).__name__
+            raise UsageError(
+                f"scene= was given an object of the type {kind}; allowed: a Scene, or a saved one's folder."
+            )
+    asked = replace(asked, optimizer=understood_optimizer(asked.optimizer))
     made = settings_asked(asked, data, choices)
     found = carried_out(made, asked.out, execution, watchers, *(about or ()))
     return found.frame() if about else found
@@ -274,6 +288,8 @@ def carried_out(
 def sample_count(made: AuditSettings, outcome: AuditOutcome) -> int:
     """How many samples the data has, also those that no site holds."""
     data = made.experiment.data
+    if made.experiment.scene is not None:
+        return scene_of(made.experiment.scene).data.samples
     if isinstance(data, Dataset):
         return len(data.train)
     return 1 + max(int(verdict.rows.max()) for verdict in outcome.sites)
@@ -284,43 +300,22 @@ def has_labels(x: Any) -> bool:
     return isinstance(x, tuple) or not (isinstance(x, list) or hasattr(x, "__array__") or hasattr(x, "detach"))
 
 
-def is_frame(x: Any) -> bool:
-    """Whether this is a pandas frame; pandas itself need not be imported to know."""
-    return type(x).__module__.partition(".")[0] == "pandas" and hasattr(x, "columns")
+def one_of(asked: AuditKeywords, name: str, other: str) -> Any:
+    """What was given by one of two names."""
+    value, beside = getattr(asked, name), getattr(asked, other)
+    if value is not None and beside is not None:
+        raise UsageError(f"{name}= and {other}= say the same; give one of them.")
+    return value if beside is None else beside
 
 
 def from_frame(
-    frame: Any, labels: Any, sites: Any, ids: Any, groups: Any = None
+    frame: Any, labels: Any, sites: Any, ids: Any, groups: Any
 ) -> tuple[Dataset, TextTable, tuple[str, ...], Any]:
-    """A data set from a frame: columns named as labels, sites, ids or groups are taken out, the rest are features."""
-    given = {"labels": labels, "sites": sites, "ids": ids, "groups": groups}
-    roles = {name: value for name, value in given.items() if value is not None}
-    if "labels" not in roles:
+    """A data set from a frame, with the cells to show people, the names of the features, and the index."""
+    if labels is None:
         raise UsageError("labels= is missing; allowed: the name of a column of the frame, or one label per row.")
-    named = {value for value in roles.values() if isinstance(value, str)}
-    if unknown := named - set(frame.columns):
-        raise UsageError(
-            f"the frame has no column '{unknown.pop()}'; its columns: {', '.join(map(str, frame.columns))}."
-        )
-    values = {
-        name: np.array(as_texts(missing_as_none(frame[value] if isinstance(value, str) else value)), dtype=np.str_)
-        for name, value in roles.items()
-    }
-    features = tuple(str(name) for name in frame.columns if name not in named)
-    cells = {str(name): as_texts(missing_as_none(frame[name])) for name in frame.columns if name not in named}
-    table = TextTable(Path("frame"), {**cells, "label": values["labels"].tolist()})
-    encoded = encode_rows(table, fit(table, list(features), "label", Wishes(any_labels=True)))
-    dataset = from_arrays(
-        encoded,
-        values["labels"],
-        sites=values.get("sites"),
-        ids=values.get("ids"),
-        groups=values.get("groups"),
-        name="frame",
-    )
-    return dataset, table, features, frame.index
-
-
-def missing_as_none(column: Any) -> list[Any]:
-    """The values of a column; what pandas calls missing is None."""
-    return [None if value is None or value != value else value for value in np.asarray(column, dtype=object).tolist()]
+    source = source_of(frame, label=labels, site=sites, id=ids, group=groups, classes="any")
+    table, data = source.read(source.path), source.load()
+    if ids is None:  # as those of arrays
+        data = replace(data, train=replace(data.train, ids=np.arange(len(data.train))))
+    return data, table, tuple(source.feature_names(table)), getattr(frame, "index", None)

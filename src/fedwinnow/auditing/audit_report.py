@@ -64,6 +64,7 @@ def collect(folder: Path, site: dict[str, Any], rows: list[Row]) -> dict[str, An
         "flagged": len(flagged),
         "too_few": sum(row["decision"] == TOO_FEW for row in rows),
         "odd": odd_samples(site, rows),
+        "copies": copies_sentences(site.get("copies")),
         "looks": site.get("looks"),
         "looks_worth": worth_in_words(site["looks"]) if "looks" in site else "",
         "budget": budget_chart(site, rows),
@@ -172,6 +173,30 @@ def odd_samples(site: dict[str, Any], rows: list[dict[str, str]]) -> dict[str, A
         "far": far[:ODD],
         "all_far": len(far),
     }
+
+
+def copies_sentences(copies: dict[str, int] | None) -> list[str]:
+    """Samples that are the same to the last bit, and what that means for their labels; empty where there are none."""
+    if copies is None:
+        return []
+    text = []
+    if copies["sets"]:
+        text.append(
+            f"{copies['samples']} samples are exactly the same as another sample here. Such copies were judged by "
+            "models that had seen none of them: otherwise they would give each other's labels away."
+        )
+    if copies["two_labels"]:
+        one = copies["two_labels"] == 1
+        text.append(
+            f"{copies['two_labels']} {'set' if one else 'sets'} of copies {'has' if one else 'have'} different labels: "
+            "either one of them is wrong, or what is recorded does not tell these classes apart."
+        )
+    if copies["everywhere"]:
+        text.append(
+            f"{copies['everywhere']} samples have the same content as many others here. They are taken for different "
+            "samples that too few columns describe."
+        )
+    return text
 
 
 def budget_chart(site: dict[str, Any], rows: list[dict[str, str]]) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedwinnow import catalogue
 from fedwinnow.auditing.judges import CANDIDATES, COMPARED, FOLLOWED
-from fedwinnow.data.content_hash import contents_of_arrays
+from fedwinnow.data.content_hash import contents_in, contents_of_arrays
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.identity import identity_of, refuse_changed
 from fedwinnow.experiment.play import Execution, Player, Watcher, play_stage
@@ -238,7 +238,8 @@ def parts_of(stage: Stage, judge: Judge) -> list[JudgingPart]:
 
 def folds_of(stage: Stage) -> list[JudgingPart]:
     """One federation per fold; a fold that no site has, because all are small, is left out."""
-    fold = folds(stage.scene.holdings, stage.scene.dataset.train.groups, FOLDS, stage.experiment.seed)
+    train = stage.scene.dataset.train
+    fold = folds(stage.scene.holdings, train.groups, FOLDS, stage.experiment.seed, contents_in(train.features))
     return [
         JudgingPart(
             f"fold-{number + 1}", without(stage, fold == number), sites_with(stage, fold == number), fold == number

@@ -7,6 +7,7 @@ nothing about them; what was found is told for neighbouring strata together, unt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,30 +57,65 @@ TINY = 1e-9
 # --- at a site -------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, eq=False)
+class LooksHere:
+    """The looks of one site: per stratum, and how many labels two people looked at."""
+
+    looked: Floats
+    found: Floats
+    pairs: Floats  # of answers, and how many of them differ
+
+    @classmethod
+    def of(cls, folder: Path, strata: Strata) -> LooksHere:
+        """From the folder of a site."""
+        site = JudgedSite.of(folder)
+        looked, found, both, differ = pairs_at(site, strata.places(site.score), len(strata))
+        return cls(looked, found, np.array([both, differ], np.float64))
+
+    def told(self, least: int, earlier: Sequence[LooksHere] = ()) -> Sums:
+        """What a site tells: `found` of a part stands at its first stratum, `part` says what was joined.
+
+        `earlier`: the looks when it told of them before, with the pairs that it told.
+        """
+        part, told = np.full(len(self.looked), NOT_TOLD), np.zeros(len(self.looked))
+        for number, where in enumerate(parts_of(self.looked, self.found, least, earlier)):
+            part[where], told[where.start] = number, self.found[where].sum()
+        pairs = self.pairs
+        if not all(shows_enough(pairs - one.pairs, least) for one in (NO_PAIRS, *earlier)):
+            pairs = earlier[-1].pairs if earlier else np.zeros(2)
+        return {"looked": self.looked, "found": told, "part": part, "pairs": pairs}
+
+
+NO_PAIRS = LooksHere(np.zeros(0), np.zeros(0), np.zeros(2))
+
+
+def shows_enough(pairs: Floats, least: int) -> bool:
+    """Whether pairs of answers concern enough labels: none, or so many, and none or so many that differ."""
+    both, differ = pairs
+    return bool((both == 0 and differ == 0) or (both >= least and (differ == 0 or differ >= least)))
+
+
 def told_looks(folder: Path, strata: Strata, least: int) -> Sums:
-    """What a site tells of its looks: `found` of a part stands at its first stratum, `part` says what was joined."""
-    site = JudgedSite.of(folder)
-    looked, found, both, differ = pairs_at(site, strata.places(site.score), len(strata))
-    part, told = np.full(len(strata), NOT_TOLD), np.zeros(len(strata))
-    for number, where in enumerate(parts_of(looked, found, least)):
-        part[where], told[where.start] = number, found[where].sum()
-    pairs = np.array([both, differ], np.float64)
-    if both < least or 0 < differ < least:
-        pairs = np.zeros(2)
-    return {"looked": looked, "found": told, "part": part, "pairs": pairs}
+    """What a site tells of its looks that has told nothing before."""
+    return LooksHere.of(folder, strata).told(least)
 
 
-def parts_of(looked: Floats, found: Floats, least: int) -> list[slice]:
+def parts_of(looked: Floats, found: Floats, least: int, earlier: Sequence[LooksHere] = ()) -> list[slice]:
     """Which neighbouring strata are told together, from the most suspicious down; none where there are too few looks.
 
-    Of each part at least `least` labels were looked at, none or as many were found wrong, none or as many right.
+    Of each part at least `least` labels were looked at, none or as many were found wrong, none or as many right. The
+    same holds for what has come since each of the `earlier` answers, whose difference to this one everybody can see.
     """
     if least < 2:
         return [slice(place, place + 1) for place in np.flatnonzero(looked).tolist()]
 
+    def shows(looked: float, found: float) -> bool:
+        return looked >= least and all(many == 0 or many >= least for many in (found, looked - found))
+
     def enough(part: slice) -> bool:
-        kinds = (found[part].sum(), (looked - found)[part].sum())
-        return bool(looked[part].sum() >= least and all(many == 0 or many >= least for many in kinds))
+        here = looked[part].sum(), found[part].sum()
+        since = [(here[0] - one.looked[part].sum(), here[1] - one.found[part].sum()) for one in earlier]
+        return bool(shows(*here) and all(more == (0, 0) or shows(*more) for more in since))
 
     parts, start = [], 0
     for place in range(len(looked)):

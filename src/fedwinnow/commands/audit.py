@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 # Settings of a run that an audit has too, and that are no flags.
 HIDDEN = (
-    "scene",
     "test",
     "validation",
     "start",
@@ -73,9 +72,9 @@ class Audit(AuditAsked, Flags):
         if self.update is not None:
             return self.run_update(self.update)
         settings = self.settings()
-        folder = Path(
-            self.out or default_folder(settings.experiment.data if self.run_folder is None else str(self.run_folder))
-        )
+        scene = None if self.scene is None else Path(self.scene).absolute().name
+        by_run = None if self.run_folder is None else str(self.run_folder)
+        folder = Path(self.out or default_folder(by_run or scene or settings.experiment.data))
         console = self.console()
         try:
             with Bar(console, self.backend, self.device) as bar:
@@ -112,8 +111,8 @@ class Audit(AuditAsked, Flags):
                 raise UsageError("--data and --run exclude each other: a run knows its data.")
             self.refuse_beside_run()
             return settings_of_run(self.run_folder, self.judge, choices)
-        if self.data is None:
-            raise UsageError("nothing to audit was given; allowed: --data, or --run with the folder of a run.")
+        if self.data is None and self.scene is None:
+            raise UsageError("nothing to audit was given; allowed: --data, --scene, or --run with the folder of a run.")
         return settings_asked(self, self.data, choices)
 
     def refuse_beside_run(self) -> None:

@@ -71,7 +71,12 @@ class Certificates(Flags):
 
     def changed(self) -> int:
         """One change to a folder that was made before."""
-        from fedwinnow.deployment.certificates import add_site, renew_server, revoke_site
+        from fedwinnow.deployment.certificates import (
+            add_site,
+            refuse_without_authority,
+            renew_server,
+            revoke_site,
+        )
 
         if self.add is not None:
             files = add_site(self.out, self.add)
@@ -85,7 +90,9 @@ class Certificates(Flags):
                 f"{self.revoke} cannot join any more from the next start of serve on; its public key is in {kept}"
             )
             self.tell("a serve that runs now still knows it: stop it, and start it again with --resume")
+            self.tell("if its people are to go on with a new key, give them another name: certificates --add NAME")
         else:
+            refuse_without_authority(self.out)  # before anybody is asked for a passphrase
             last = renew_server(self.out, self.secret(new=False) or b"")
             self.emit({"folder": str(self.out), "ends": f"{last:%Y-%m-%d}"})
             self.tell(f"{self.out / 'server.crt'}: new, ends on {last:%Y-%m-%d}; the sites need nothing new")

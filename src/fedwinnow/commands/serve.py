@@ -93,8 +93,17 @@ class Serve(ServeSettings, Run):
         names = None if self.tls is None else link.name_of
         status = Status(self.sites)
         peers = None if self.tls is None or not self.secure_sums else public_keys_in(self.tls / "sites").get
-        meet, agree = status.meet, link.agree
-        terms = Terms(self.sites, self.timeout, self.patience, self.say, names, meet=meet, agree=agree, peers=peers)
+        terms = Terms(
+            self.sites,
+            self.timeout,
+            self.patience,
+            self.say,
+            names,
+            meet=status.meet,
+            agree=link.agree,
+            step=status.step,
+            peers=peers,
+        )
         if self.page is not None:
             self.say(f"the state of the run: {StatusServer(status, self.page).url}")
         if self.update is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -11,42 +13,108 @@ from numpy.typing import NDArray
 
 from fedwinnow.data.column import Column, Part
 from fedwinnow.data.dates import PARTS, Style, number_of, part_of, style_of
+from fedwinnow.data.number_forms import GROUPED, NumberForm, form_of, number_in, unit_in
 from fedwinnow.data.table_reading import TextTable, is_missing
 from fedwinnow.data.truth_values import truths
-from fedwinnow.errors import DataError
+from fedwinnow.errors import DataError, FedwinnowWarning
 
 Numbers = NDArray[np.float64]
 STYLES: tuple[Style, ...] = get_args(Style)
 UNKNOWN, GONE = -1, -2  # positions of a category that the schema does not have, and of a missing value
 
 
-def to_number(cell: str, decimal: str) -> float | None:
-    """A cell as a number, NaN where it is missing, None where it is a text."""
-    if is_missing(cell):
-        return math.nan
-    try:
-        return None if "_" in cell else float(cell)
-    except ValueError:
-        pass
-    try:
-        return float(cell.replace(",", ".")) if decimal == "," and cell.count(",") == 1 and "_" not in cell else None
-    except ValueError:
-        return None
-
-
 def parse(table: TextTable, name: str) -> Numbers | None:
     """A column as numbers, NaN where a value is missing; None where a cell is a text."""
+    found = numbers_and_unit(table, name)
+    return None if found is None else found[0]
+
+
+def numbers_and_unit(table: TextTable, name: str) -> tuple[Numbers, str] | None:
+    """A column as numbers, and the unit that its cells name; None where a cell is a text."""
     cells = table.column(name)
     try:
         values = np.fromiter(map(float, cells), dtype=np.float64, count=len(cells))
-        if "_" not in "".join(cells):
-            return values
+        if "_" not in "".join(cells) and not may_have_groups(table, cells):
+            return values, ""
     except ValueError:
-        pass  # a missing cell, a decimal comma or a text: look at each different cell
-    lookup = {cell: to_number(cell, table.decimal) for cell in set(cells)}
+        pass  # a missing cell, a comma, a unit or a text: look at each different cell
+    distinct = set(cells)
+    present = [cell for cell in distinct if not is_missing(cell)]
+    if table.asked_decimal != "point" and (plain := with_decimal_commas(table, present)):
+        plain |= dict.fromkeys(distinct - plain.keys(), math.nan)
+        return np.fromiter((plain[cell] for cell in cells), dtype=np.float64, count=len(cells)), ""
+    form = form_of(present, table.decimal, table.asked_decimal)
+    if form is None:
+        return None
+    if form.doubtful:
+        form = settled(table, name, form, present)
+    lookup = dict.fromkeys(distinct, math.nan) | {cell: form.number(cell) for cell in present}
     if None in lookup.values():
         return None
-    return np.fromiter((lookup[cell] for cell in cells), dtype=np.float64, count=len(cells))
+    return np.fromiter((lookup[cell] for cell in cells), dtype=np.float64, count=len(cells)), form.unit
+
+
+def with_decimal_commas(table: TextTable, cells: list[str]) -> dict[str, float] | None:
+    """The numbers in cells whose commas are surely decimal ones, quickly; None where another look is needed."""
+    joined = "\0".join(cells)
+    if "," not in joined or "." in joined or "_" in joined:
+        return None
+    pointed = joined.replace(",", ".").split("\0")
+    try:
+        values = list(map(float, pointed))
+    except ValueError:
+        return None
+    doubtful = table.asked_decimal == "auto" and all(GROUPED.fullmatch(cell) for cell in pointed if "." in cell)
+    # Between semicolons a comma is the decimal sign, unless other columns have decimal points.
+    if doubtful and (table.decimal != "," or table.decimal_of_all == "."):
+        return None
+    return dict(zip(cells, values, strict=True))
+
+
+def may_have_groups(table: TextTable, cells: Sequence[str]) -> bool:
+    """Whether the points in cells that are all numbers may separate thousands."""
+    if table.asked_decimal == "comma":
+        return any("." in cell for cell in cells)
+    if table.decimal == "." or table.asked_decimal == "point":
+        return False
+    some = False
+    for cell in cells:
+        if "." in cell:
+            if not GROUPED.fullmatch(cell):
+                return False
+            some = True
+    return some
+
+
+def settled(table: TextTable, name: str, form: NumberForm, cells: Sequence[str]) -> NumberForm:
+    """The form of numbers such as 1.234, as the other columns of the file write theirs; a guess is said.
+
+    Where all cells are such numbers, the two readings differ in their scale only, so there is nothing to say.
+    """
+    if table.decimal_of_all:
+        return replace(form, decimal=table.decimal_of_all)
+    if form.doubtful == table.decimal or all(form.doubtful in cell for cell in cells):
+        return form
+    sign = {".": "point", ",": "comma"}[form.doubtful]
+    other = {"point": "comma", "comma": "point"}[sign]
+    taken, instead = (
+        (f"the {sign} is taken as the decimal sign", f"decimal={other} if it separates thousands")
+        if form.decimal == form.doubtful
+        else (f"the {sign} is taken to separate thousands", f"decimal={sign} if it is the decimal sign")
+    )
+    rid = sign if form.decimal == form.doubtful else other
+    warnings.warn(
+        f"{table.path}: column '{name}' has numbers such as {'1' + form.doubtful + '234'} that can be read in two "
+        f"ways; {taken}. Write {instead}, and decimal={rid} to be rid of this line.",
+        FedwinnowWarning,
+        stacklevel=2,
+    )
+    return form
+
+
+def looks_like_number(cell: str) -> bool:
+    """Whether a cell is missing, or a number in some form."""
+    return is_missing(cell) or unit_in(cell) is not None or number_in(cell, ".") is not None
 
 
 def finite(table: TextTable, name: str, values: Numbers) -> Numbers:
@@ -89,14 +157,19 @@ def numbers_of(table: TextTable, column: Column) -> Numbers:
     name = column.title if column.part else column.name  # what a program gives has the parts themselves
     values = parse(table, name)
     if values is None:
-        raise unlike_schema(table, column, "number", lambda cell: to_number(cell, table.decimal) is not None)
+        raise unlike_schema(table, column, "number", looks_like_number)
     return finite(table, name, values)
 
 
 def unlike_schema(table: TextTable, column: Column, what: str, fits: Callable[[str], bool]) -> DataError:
     """The error for the first cell that is not what the schema says."""
     cells = table.column(column.name)
-    row = next((row for row, cell in enumerate(cells) if not is_missing(cell) and not fits(cell)), 0)
+    row = next((row for row, cell in enumerate(cells) if not is_missing(cell) and not fits(cell)), None)
+    if row is None:
+        return DataError(
+            f"{table.path}: column '{column.name}' writes its {what}s in several ways or units, so that they cannot be "
+            "told apart. Write them alike."
+        )
     return DataError(
         f"{table.place(row)}: column '{column.name}' has '{cells[row]:.60}', which is not a {what}, unlike the "
         "column that the schema was fitted on. Correct it, or leave the cell empty if the value is unknown."

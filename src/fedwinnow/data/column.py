@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Part = Literal["", "day", "month", "weekday", "hour"]
-LATER = ("part", "size", "encoder", "hash")  # fields that schemas of earlier versions do not have
+LATER = ("part", "size", "encoder", "hash", "unit")  # fields that schemas of earlier versions do not have
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Column:
     size: int = 1  # of a text: how many numbers its encoder gives
     encoder: str = ""  # of a text
     hash: str = ""  # of the encoder's weights
+    unit: str = ""  # that the cells of a number name
 
     @property
     def width(self) -> int:

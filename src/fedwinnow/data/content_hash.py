@@ -1,6 +1,7 @@
 """A hash of the content of the data: up to a gigabyte all bytes are read, above that evenly spaced pieces.
 
-A run stores it, so that a later change of the data is noticed. It is not part of the hash of a scene.
+A run stores it, so that a later change of the data is noticed. It is not part of the hash of a scene. Samples with
+the same content are found in the same way.
 """
 
 from __future__ import annotations
@@ -12,18 +13,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.errors import DataError
+from fedwinnow.randomness import mix
 
 LARGEST = 10**9  # bytes up to which everything is read
 MOST_FILES = 100_000  # files up to which every size is looked up
 PIECES, PIECE = 1024, 1 << 16  # above that: the number of pieces that are read, and the bytes of each
 BLOCK = 1 << 22
 RECENT = 2 * 10**9  # nanoseconds
+SAMPLES_AT_ONCE = 1 << 24  # bytes
+WORD = 8  # bytes
 
+Integers = NDArray[np.int64]
 Known = tuple[str, int, int, int, int]  # path, size, when it was written, when anything about it changed, inode
 KNOWN: dict[Known, str] = {}  # files that were read by this process: the runs of a sweep share their data
 
@@ -32,6 +38,23 @@ class Hash(Protocol):
     """A hash of hashlib."""
 
     def update(self, data: Any, /) -> None: ...
+
+
+class Held(Protocol):
+    """The features of samples."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: Integers) -> NDArray[Any]: ...
+
+
+SAME_CONTENT: WeakKeyDictionary[Held, Integers] = WeakKeyDictionary()  # a site asks before every message
 
 
 @dataclass(frozen=True)
@@ -133,3 +156,62 @@ def add_array(digest: Hash, array: NDArray[Any], *, sampled: bool = False) -> No
     for start in range(0, len(array) if rows is None else len(rows), step):
         block = array[start : start + step] if rows is None else array[rows[start : start + step]]
         digest.update(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
+
+
+# --- samples -------------------------------------------------------------------------------------------------------
+
+
+def contents_in(features: Held) -> Integers:
+    """Per sample the place of the first one with the same content: of a copy, that of the sample it is a copy of.
+
+    Of pictures that are decoded when they are needed, the files are compared.
+    """
+    found = SAME_CONTENT.get(features)
+    if found is None:
+        paths = getattr(features, "paths", None)
+        names = hashes_of_files(paths) if paths is not None else hashes_of_features(features)
+        found = SAME_CONTENT[features] = first_of_same(names)
+    return found
+
+
+def first_of_same(names: NDArray[Any]) -> Integers:
+    """For every value the place of the first that is equal."""
+    _, first, number = np.unique(names, return_index=True, return_inverse=True)
+    return np.asarray(first[number.reshape(-1)], np.int64)
+
+
+def hashes_of_files(paths: tuple[str, ...]) -> NDArray[np.str_]:
+    """What files have in them, by a hash; only those that have the length of another are read."""
+    try:
+        lengths = np.array([os.stat(path).st_size for path in paths])
+        _, length, times = np.unique(lengths, return_inverse=True, return_counts=True)
+        alike = times[length] > 1
+        names = [
+            hash_of_file(path) if again else str(place)
+            for place, (path, again) in enumerate(zip(paths, alike.tolist(), strict=True))
+        ]
+    except OSError as problem:
+        raise DataError(f"{problem.filename}: cannot be read ({problem.strerror}). Check the data.") from None
+    return np.array(names)
+
+
+def hashes_of_features(features: Held) -> NDArray[np.uint64]:
+    """A hash of 64 bits of each sample in memory."""
+    size = max(int(np.prod(features.shape)) * features.dtype.itemsize, 1)
+    rows = np.arange(len(features))
+    step = max(SAMPLES_AT_ONCE // size, 1)
+    hashes = [hashes_of(features.take(rows[start : start + step])) for start in range(0, len(rows), step)]
+    return np.concatenate([np.zeros(0, np.uint64), *hashes])
+
+
+def hashes_of(samples: NDArray[Any]) -> NDArray[np.uint64]:
+    """A hash of every sample: its words, each mixed with its place, added up."""
+    table = np.ascontiguousarray(samples).reshape(len(samples), -1)
+    if np.issubdtype(table.dtype, np.floating):
+        table = table + table.dtype.type(0)  # -0 and 0 are the same number
+    table = table.view(np.uint8)
+    words = -(-table.shape[1] // WORD)
+    padded = np.zeros((len(table), words * WORD), np.uint8)
+    padded[:, : table.shape[1]] = table
+    places = np.arange(1, words + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return np.asarray(mix(padded.view("<u8") ^ mix(places)).sum(1, dtype=np.uint64))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Literal
@@ -31,6 +31,7 @@ YEAR_LAST = re.compile(rf"(?P<one>\d{{1,2}})(?P<between>[-/.])(?P<two>\d{{1,2}})
 NAMED = re.compile(
     rf"(?P<two>\d{{1,2}})[-. ]?(?P<name>{'|'.join(MONTHS)})[a-z]*[-. ]?(?P<year>\d{{4}}){LATER}", re.IGNORECASE
 )
+SHORT_YEAR = re.compile(rf"\d{{1,2}}(?P<between>[-/.])\d{{1,2}}(?P=between)\d{{2}}{LATER}")
 TIME_ALONE = re.compile(TIME)
 EPOCH = date(1970, 1, 1).toordinal()
 PARTS: tuple[Part, ...] = ("day", "month", "weekday", "hour")
@@ -46,13 +47,16 @@ def style_of(path: Path, name: str, distinct: Iterable[str], asked: Dates) -> St
         # 1:20 and 1:40 are dilutions, not times; 13:20 and 08:40 are times.
         clock = any(cell[:2].isdigit() or cell.count(":") == 2 for cell in cells)
         return "time" if clock and None not in hours else None
-    if all(YEAR_FIRST.fullmatch(cell) or NAMED.fullmatch(cell) for cell in cells):
+    found = []
+    for cell in cells:
+        if match := YEAR_LAST.fullmatch(cell):
+            found.append(match)
+        elif not YEAR_FIRST.fullmatch(cell) and not NAMED.fullmatch(cell):
+            return None
+    if not found:
         return "iso" if all(number_of(cell, "iso") is not None for cell in cells) else None
-    found = [YEAR_LAST.fullmatch(cell) for cell in cells]
-    if None in found:
-        return None
-    ones, twos = ({int(match[key]) for match in found if match is not None} for key in ("one", "two"))
-    dotted = all(match is not None and match["between"] == "." for match in found)
+    ones, twos = ({int(match[key]) for match in found} for key in ("one", "two"))
+    dotted = all(match["between"] == "." for match in found)
     if asked in ("day-first", "month-first"):
         style: Style = "day-first" if asked == "day-first" else "month-first"
     elif dotted or max(ones) > 12 or max(twos) > 12:
@@ -68,13 +72,40 @@ def style_of(path: Path, name: str, distinct: Iterable[str], asked: Dates) -> St
     return style if all(number_of(cell, style) is not None for cell in cells) else None
 
 
+def why_no_dates(cells: Sequence[str]) -> str:
+    """What makes a column one of texts although it looks like dates; empty for other texts."""
+    short = [cell for cell in cells if SHORT_YEAR.fullmatch(cell)]
+    if len(short) >= 2 and 2 * len(short) >= len(cells):
+        return (
+            f"has dates with two digits for the year ('{short[0]}'), which may be of two centuries. Write four digits"
+        )
+    dates = [
+        cell for cell in cells if any(number_of(cell, style) is not None for style in ("day-first", "month-first"))
+    ]
+    other = sorted(set(cells) - set(dates))
+    if len(dates) == len(cells) and len(cells) > 1:
+        first = next((cell for cell in dates if number_of(cell, "day-first") is None), None)
+        second = next((cell for cell in dates if number_of(cell, "month-first") is None), None)
+        if first and second:
+            return f"has dates of two kinds: '{first}' has the month first, and '{second}' the day. Write them alike"
+    if other and len(dates) >= 5 and len(dates) >= 2 * len(other):
+        shown = ", ".join(f"'{cell:.40}'" for cell in other[:3]) + (
+            f" and {len(other) - 3} more" if len(other) > 3 else ""
+        )
+        return (
+            f"has dates, but also {shown}. If they mean that the date is missing, write "
+            f"missing_values='{'|'.join(other[:3])}'; else correct them"
+        )
+    return ""
+
+
 def number_of(cell: str, style: Style) -> float | None:
     """The days of a date since 1970, or the hours of a time; None where the cell is neither."""
     if style == "time":
         match = TIME_ALONE.fullmatch(cell)
         return None if match is None else hours_of(match)
-    pattern = YEAR_FIRST if style == "iso" else YEAR_LAST
-    match = pattern.fullmatch(cell) or (NAMED.fullmatch(cell) if style == "iso" else None)
+    last = None if style == "iso" else YEAR_LAST.fullmatch(cell)
+    match = last or YEAR_FIRST.fullmatch(cell) or NAMED.fullmatch(cell)
     if match is None:
         return None
     groups = match.groupdict()
@@ -82,7 +113,7 @@ def number_of(cell: str, style: Style) -> float | None:
         month, day = MONTHS.index(groups["name"].lower()) + 1, int(groups["two"])
     else:
         one, two = int(groups["one"]), int(groups["two"])
-        month, day = (two, one) if style == "day-first" else (one, two)
+        month, day = (two, one) if last and style == "day-first" else (one, two)
     hours = 0.0 if groups["hour"] is None else hours_of(match)
     try:
         days = date(int(groups["year"]), month, day).toordinal() - EPOCH

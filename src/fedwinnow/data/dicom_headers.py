@@ -29,7 +29,8 @@ IDENTIFYING = (
 )
 NEEDED = ("SOPInstanceUID", "StudyInstanceUID", "Rows", "Columns", "SamplesPerPixel", "PhotometricInterpretation")
 # Whose values would give a patient away in the name of a file.
-PRIVATE = ("PatientName", "PatientID", "OtherPatientIDs", "OtherPatientNames", "PatientBirthName", "AccessionNumber")
+NAMES = ("PatientName", "OtherPatientNames", "PatientBirthName")
+NUMBERS = ("PatientID", "OtherPatientIDs", "AccessionNumber")
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,14 @@ class Header:
     width: int
     coloured: bool
     identifying: tuple[str, ...]  # names of tags that have a value
-    private: frozenset[str]  # the words of names and ids, in lower case
+    names: frozenset[str]  # the words of names, in lower case
+    numbers: frozenset[str]  # ids, in lower case, with a blank for what separates their parts
     burned_in: bool
+
+    @property
+    def private(self) -> frozenset[str]:
+        """The words of names and ids, and whole ids."""
+        return self.names.union(*map(str.split, self.numbers), (number.replace(" ", "") for number in self.numbers))
 
 
 def headers_of(
@@ -79,7 +86,8 @@ def header_of(path: Path) -> Header:
             width=width,
             coloured=int(content.get("SamplesPerPixel") or 1) > 1 or colour == "PALETTE COLOR",
             identifying=tuple(said),
-            private=frozenset(word for tag in PRIVATE for word in words_of(said.get(tag, ""))),
+            names=frozenset(word for tag in NAMES for word in words_of(said.get(tag, ""))),
+            numbers=frozenset(" ".join(words_of(said[tag])) for tag in NUMBERS if tag in said),
             burned_in=as_text(content.get("BurnedInAnnotation")).upper() == "YES",
         )
 

@@ -178,9 +178,12 @@ def rendered(path: str | Path, content: Any, view: DicomView) -> Pixels:
     values = in_units(content, array, place)
     if not np.isfinite(values).all():
         raise DataError(f"{path}: has values that are not finite. Export it again.")
-    channels = [seen_through(content, values, window, place) for window in view.windows]
+    outside = padding_in(content, array)
+    channels = [seen_through(content, values, window, place, outside) for window in view.windows]
     image = np.stack(channels, axis=-1)
-    return np.asarray(255 - image if kind == "MONOCHROME1" else image, np.uint8)
+    image = 255 - image if kind == "MONOCHROME1" else image
+    image[outside] = 0
+    return np.asarray(image, np.uint8)
 
 
 def check_pixels(path: str | Path, content: Any) -> None:
@@ -263,6 +266,25 @@ def in_units(content: Any, array: NDArray[Any], place: int) -> Values:
     return np.asarray(package().pixels.apply_modality_lut(array, content), np.float64)
 
 
+def padding_in(content: Any, array: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which stored numbers fill the image where nothing was measured; they are black, and no grey value."""
+    bounds = [content.get(name) for name in ("PixelPaddingValue", "PixelPaddingRangeLimit")]
+    signed, bits = bool(content.get("PixelRepresentation")), int(content.get("BitsAllocated") or 16)
+    least, most = (None if bound is None or bound == "" else whole(bound, signed, bits) for bound in bounds)
+    if least is None:
+        return np.zeros(array.shape, np.bool_)
+    most = least if most is None else most
+    return np.asarray((array >= min(least, most)) & (array <= max(least, most)))
+
+
+def whole(value: Any, signed: bool, bits: int = 16) -> int:
+    """A whole number of a tag whose kind depends on that of the pixels."""
+    if isinstance(value, bytes):
+        return int.from_bytes(value, "little", signed=signed)
+    number = int(value)
+    return number - (1 << bits) if signed and number >= 1 << (bits - 1) else number
+
+
 def of_frame(content: Any, place: int, sequence: str) -> Any:
     """What a file of several frames says about one of them, or about all; None where it says nothing."""
     groups = content.get("PerFrameFunctionalGroupsSequence") or []
@@ -272,16 +294,36 @@ def of_frame(content: Any, place: int, sequence: str) -> Any:
     return None
 
 
-def seen_through(content: Any, values: Values, window: tuple[float, float] | None, place: int) -> Values:
+def seen_through(
+    content: Any, values: Values, window: tuple[float, float] | None, place: int, outside: NDArray[np.bool_]
+) -> Values:
     """Grey values from 0 to 255."""
     function = "LINEAR"
     if window is None:
         said = of_frame(content, place, "FrameVOILUTSequence") or content
+        if content.get("VOILUTSequence"):
+            return through_table(content, values)
         centres, widths = (as_numbers(said.get(name)) for name in ("WindowCenter", "WindowWidth"))
         if not centres or not widths or not widths[0] >= 1:
-            return stretched(values)
+            return stretched(values, outside)
         window, function = (centres[0], widths[0]), str(said.get("VOILUTFunction", "LINEAR") or "LINEAR")
     return windowed(values, *window, function)
+
+
+def through_table(content: Any, values: Values) -> Values:
+    """Grey values by the table that the file states in place of a window (PS3.3, C.11.2.1.1)."""
+    said = content.VOILUTSequence[0]
+    signed = bool((values < 0).any())  # the first value is stored like the pixels after rescaling
+    entries, first, bits = (whole(said.LUTDescriptor[which], which == 1 and signed) for which in range(3))
+    entries = entries or 1 << 16
+    found = said.LUTData
+    if isinstance(found, bytes):
+        found = np.frombuffer(found, "<u2" if len(found) >= 2 * entries else "u1")
+    table = np.asarray(found, np.float64)[:entries]
+    if len(table) < entries or not 8 <= bits <= 16:
+        raise ValueError("a table of grey values that is not as long as it says")
+    places = np.clip(np.rint(values) - first, 0, entries - 1).astype(np.int64)
+    return np.asarray(np.floor(np.clip(table[places] / ((1 << bits) - 1), 0, 1) * 255 + 0.5))
 
 
 def as_numbers(value: Any) -> list[float]:
@@ -304,7 +346,10 @@ def windowed(values: Values, centre: float, width: float, function: str = "LINEA
     return np.floor(np.clip(grey, 0, 255) + 0.5)
 
 
-def stretched(values: Values) -> Values:
-    """The whole range of an image that states no window."""
-    least, most = float(values.min()), float(values.max())
-    return np.floor((values - least) / (most - least) * 255 + 0.5) if most > least else np.zeros_like(values)
+def stretched(values: Values, outside: NDArray[np.bool_]) -> Values:
+    """The whole range of an image that states no window, without what fills it where nothing was measured."""
+    inside = values[~outside]
+    least, most = (float(inside.min()), float(inside.max())) if inside.size else (0.0, 0.0)
+    if not most > least:
+        return np.zeros_like(values)
+    return np.floor(np.clip((values - least) / (most - least), 0, 1) * 255 + 0.5)

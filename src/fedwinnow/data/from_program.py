@@ -5,31 +5,26 @@ What belongs to a package is known by its interface, so that no package is impor
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.data.arrays import as_bytes, from_arrays
-from fedwinnow.data.content_hash import Contents
+from fedwinnow.data.data_frames import from_frame
 from fedwinnow.data.dataset import Dataset
+from fedwinnow.data.frame_cells import is_frame
 from fedwinnow.data.load import with_columns
-from fedwinnow.data.new_samples import frame_columns, is_frame
 from fedwinnow.data.pace import Pace
 from fedwinnow.data.source import Source
 from fedwinnow.data.sources.huggingface import HuggingFace
-from fedwinnow.data.sources.table_source import TableSource
-from fedwinnow.data.table_reading import TextTable
-from fedwinnow.errors import DataError, UsageError, unknown
-from fedwinnow.options import option
+from fedwinnow.errors import DataError, UsageError
 
 ALLOWED = (
     "a name or a path (`fedwinnow data` lists the names), a pair (x, y) of arrays, a data frame with label=, a torch "
-    "Dataset, a data set of Hugging Face, or a Dataset of fedwinnow"
+    "Dataset, a data set of Hugging Face, a pair of a training and a test part, or a Dataset of fedwinnow"
 )
 TOLD_EVERY = 100  # samples of a torch data set that are read between two reports
 ROLES = ("label", "site", "group")
@@ -47,20 +42,28 @@ def understood_data(data: Any, *, label: Any = None, site: Any = None, group: An
         if roles:
             raise UsageError(f"{next(iter(roles))}= was given beside a Dataset, which has its own; leave it out.")
         return data
+    if (pair := both_parts(data)) is not None:
+        if splits_in(pair[0]) is not None:
+            return from_splits({"train": pair[0], "test": pair[1]}, roles)
+        return from_torch(*pair, roles) if is_torch(pair[0], "Dataset") else from_frame(*pair, **roles)
     if isinstance(data, tuple):
         return from_tuple(data, roles)
     if is_frame(data):
-        return from_frame(data, roles)
+        return from_frame(data, **roles)
     if (splits := splits_in(data)) is not None:
         return from_splits(splits, roles)
     if is_torch(data, "Dataset"):
-        return from_torch(data, roles)
+        return from_torch(data, None, roles)
     raise UsageError(f"{hint(data)}allowed as data: {ALLOWED}.")
 
 
 def hint(data: Any) -> str:
     """What was given, and for some things what to give instead."""
     given = f"an object of the type {type(data).__name__} was given; "
+    if type(data).__name__ == "Scene":
+        return f"{given}give it as scene=, which has its own data. "
+    if hasattr(data, "to_pandas"):
+        return f"{given}give data.to_pandas(). "
     if is_torch(data, "DataLoader"):
         return f"{given}give its data set: loader.dataset. "
     if isinstance(data, list):
@@ -70,11 +73,23 @@ def hint(data: Any) -> str:
     return given
 
 
+def both_parts(data: Any) -> tuple[Any, Any] | None:
+    """A training and a test part, both of torch, both of Hugging Face or both frames; None for anything else."""
+    named = isinstance(data, Mapping) and set(data) == {"train", "test"}
+    parts = [data["train"], data["test"]] if named else data
+    if not isinstance(parts, tuple | list) or len(parts) != 2:
+        return None
+    if all(is_torch(part, "Dataset") for part in parts) or all(splits_in(part) is not None for part in parts):
+        return parts[0], parts[1]
+    frames = all(map(is_frame, parts))
+    return (parts[0], parts[1]) if frames and list(parts[0].columns) == list(parts[1].columns) else None
+
+
 # --- pairs of arrays -----------------------------------------------------------------------------------------------
 
 
 def from_tuple(data: tuple[Any, ...], roles: Mapping[str, Any]) -> Dataset:
-    """(x, y), (x, y, x_test, y_test) or ((x, y), (x_test, y_test))."""
+    """(x, y), (x, y, x_test, y_test) or ((x, y), (x_test, y_test)); a frame with labels beside it."""
     if len(data) == 2 and all(isinstance(part, tuple) and len(part) == 2 for part in data):
         data = (*data[0], *data[1])
     if len(data) not in (2, 4):
@@ -83,56 +98,15 @@ def from_tuple(data: tuple[Any, ...], roles: Mapping[str, Any]) -> Dataset:
         )
     if is_frame(data[0]):
         if len(data) == 4 or "label" in roles:
-            raise UsageError("a frame was given within a tuple; allowed: (frame, labels), or the frame with label=.")
-        return from_frame(data[0], {**roles, "label": np.asarray(data[1])})
+            raise UsageError(
+                "a frame was given within a tuple; allowed: (frame, labels), the frame with label=, or (training, "
+                "test) with label=, two frames with the same columns."
+            )
+        return from_frame(data[0], **{**roles, "label": data[1]})
     if "label" in roles:
         raise UsageError("label= was given beside (x, y), which has the labels; leave it out.")
     test = {} if len(data) == 2 else {"x_test": data[2], "y_test": data[3]}
     return from_arrays(data[0], data[1], sites=roles.get("site"), groups=roles.get("group"), **test)
-
-
-# --- data frames ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Frame(TableSource):
-    """A data frame of a program, read as the CSV file would be that it can be saved as."""
-
-    name: ClassVar[str] = "frame"
-    table: Any = option(None, "The table.")
-
-    def read_file(self, path: Path) -> TextTable:
-        assert isinstance(self.table, TextTable)
-        return self.table
-
-    def hash_of(self, paths: list[Path]) -> str:
-        return ""
-
-    def contents_of(self, tables: list[TextTable]) -> Contents:
-        digest = hashlib.sha256()
-        for name, cells in tables[0].columns.items():
-            for text in (name, *cells):
-                digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
-        return Contents("the data frame", digest.hexdigest())
-
-
-def from_frame(frame: Any, roles: Mapping[str, Any]) -> Dataset:
-    """A data frame: `label`, `site` and `group` name its columns, or have a value per row; the rest are features."""
-    columns = frame_columns(frame, "the data frame")
-    named: dict[str, Any] = {}
-    for role, value in roles.items():
-        if isinstance(value, str):
-            if value not in columns:
-                raise DataError(f"the data frame: {unknown('column', value, columns)}")
-            named[role] = value
-        else:
-            named[role] = f"{role} that was given"
-            columns |= frame_columns({named[role]: list(value)}, f"{role}=")
-    if "label" not in named:
-        raise UsageError(f"label= is missing, the column of the labels; the columns are: {', '.join(columns)}.")
-    if len(set(map(len, columns.values()))) > 1:
-        raise DataError(f"the data frame has {len(frame)} rows; label=, site= and group= need a value for each.")
-    return Frame(path=Path("frame"), table=TextTable(Path("frame"), columns), **named).load()
 
 
 # --- Hugging Face --------------------------------------------------------------------------------------------------
@@ -169,10 +143,35 @@ def is_torch(data: Any, name: str) -> bool:
     return any(kind.__name__ == name and kind.__module__.startswith("torch.utils.data") for kind in type(data).__mro__)
 
 
-def from_torch(data: Any, roles: Mapping[str, Any]) -> Dataset:
-    """A data set of torch with items (x, y), read once from beginning to end."""
+def from_torch(data: Any, test: Any, roles: Mapping[str, Any]) -> Dataset:
+    """A data set of torch with items (x, y), read once from beginning to end, and one with the test part."""
     if "label" in roles:
         raise UsageError("label= was given beside a torch Dataset, whose items have the labels; leave it out.")
+    samples, labels = items_of(data)
+    images = samples.ndim == 4
+    beside = None if test is None else items_of(test)
+    if beside is not None and beside[0].shape[1:] != samples.shape[1:]:
+        raise DataError(
+            f"items of the torch Dataset with the test part have the shape {beside[0].shape[1:]}, those of the other "
+            f"{samples.shape[1:]}; they must be alike. Resize images in the data set."
+        )
+    every = labels if beside is None else np.concatenate([labels, beside[1]])
+    numbers, names = named_classes(every, classes_in(data))
+    return from_arrays(
+        samples,
+        numbers[: len(labels)],
+        class_names=names,
+        sites=roles.get("site"),
+        groups=roles.get("group"),
+        name=type(data).__name__,
+        kind="images" if images else "auto",
+        x_test=None if beside is None else beside[0],
+        y_test=None if beside is None else numbers[len(labels) :],
+    )
+
+
+def items_of(data: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The samples and the labels of a data set of torch."""
     if is_torch(data, "IterableDataset") or not hasattr(data, "__len__"):
         raise UsageError(
             "a torch Dataset without a length was given; allowed: one with __len__ and __getitem__. Read it into "
@@ -194,19 +193,9 @@ def from_torch(data: Any, roles: Mapping[str, Any]) -> Dataset:
         labels.append(label)
         if (place + 1) % TOLD_EVERY == 0:
             pace.reach(place + 1)
-    images = samples.ndim == 4
-    if images and samples.dtype != np.uint8:
+    if samples.ndim == 4 and samples.dtype != np.uint8:
         samples = as_bytes("the torch Dataset", samples, ordered=True)
-    numbers, names = named_classes(np.asarray(labels), getattr(data, "classes", None))
-    return from_arrays(
-        samples,
-        numbers,
-        class_names=names,
-        sites=roles.get("site"),
-        groups=roles.get("group"),
-        name=type(data).__name__,
-        kind="images" if images else "auto",
-    )
+    return samples, np.asarray(labels)
 
 
 def item_of(data: Any, place: int) -> tuple[NDArray[Any], Any]:
@@ -240,6 +229,12 @@ def item_of(data: Any, place: int) -> tuple[NDArray[Any], Any]:
             "a text."
         )
     return sample, label
+
+
+def classes_in(data: Any) -> Any:
+    """The names of the classes of a data set of torch, also of a part of one."""
+    names = getattr(data, "classes", None)
+    return classes_in(data.dataset) if names is None and is_torch(data, "Subset") else names
 
 
 def described(sample: NDArray[Any]) -> str:

@@ -14,13 +14,14 @@ from fedwinnow.data.arrays import features_of, to_array
 from fedwinnow.data.cell_values import GONE, numbers_of, positions_of
 from fedwinnow.data.column import Column
 from fedwinnow.data.dataset import Dataset, Features, Labels, Resident, Texts
+from fedwinnow.data.frame_cells import is_frame, table_of
 from fedwinnow.data.free_text import vectors_of
 from fedwinnow.data.images import Lazy, load_images
 from fedwinnow.data.input_form import InputForm
 from fedwinnow.data.labels import name_some
 from fedwinnow.data.schema import TableSchema, encode_rows
 from fedwinnow.data.schema_check import tell_differences
-from fedwinnow.data.table_reading import TextTable, as_texts, is_missing
+from fedwinnow.data.table_reading import TextTable, is_missing
 from fedwinnow.data.tokens import token_ids
 from fedwinnow.errors import DataError, UsageError
 
@@ -139,15 +140,10 @@ def is_texts(values: Any) -> bool:
     return not hasattr(values, "detach") and len(values) > 0 and isinstance(next(iter(values)), str)
 
 
-def is_frame(values: Any) -> bool:
-    """Whether this is a data frame; its package need not be imported to know."""
-    return hasattr(values, "columns") and hasattr(values, "items")
-
-
 def text_table(values: Any, form: InputForm, where: str) -> TextTable:
     """A table from a data frame, a dictionary of columns, a list of dictionaries, or an array in the model's order."""
     if isinstance(values, dict) or is_frame(values):
-        return TextTable(Path(where), frame_columns(values, where))
+        return table_of(values, where)
     if isinstance(values, list | tuple) and values and all(isinstance(row, dict) for row in values):
         names = list(dict.fromkeys(name for row in values for name in row))
         columns = {str(name): [row.get(name) for row in values] for name in names}
@@ -159,23 +155,7 @@ def text_table(values: Any, form: InputForm, where: str) -> TextTable:
                 f"{form.described()}. Give a data frame with these columns, or an array with one column each."
             )
         columns = {name: list(array[:, place]) for place, name in enumerate(form.column_names)}
-    return TextTable(Path(where), frame_columns(columns, where))
-
-
-def frame_columns(values: Any, where: str) -> dict[str, list[str]]:
-    """The columns of a data frame or a dictionary as the cells of a CSV file."""
-    columns = {str(name): list(column) for name, column in values.items()}
-    lengths = {len(column) for column in columns.values()}
-    if len(lengths) != 1 or lengths == {0}:
-        raise DataError(f"{where}: columns of one length, with at least one row, are needed; found {sorted(lengths)}.")
-    return {name: as_texts(map(plain, column)) for name, column in columns.items()}
-
-
-def plain(value: Any) -> Any:
-    """A value of a table as a CSV file would have it: what pandas calls missing is empty, 2.0 stays 2.0."""
-    if value is None or value != value or type(value).__name__ in ("NAType", "NaTType"):
-        return None
-    return value.item() if isinstance(value, np.generic) else value
+    return table_of(columns, where)
 
 
 def raw_columns(table: TextTable, form: InputForm) -> NDArray[np.float64]:

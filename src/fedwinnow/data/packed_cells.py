@@ -73,6 +73,8 @@ class Packing:
 
 def pack(cells: Iterable[str]) -> Sequence[str]:
     """The cells packed, or as a list where one has a zero character."""
+    if isinstance(cells, PackedCells):
+        return cells
     listed = list(cells)
     if any(BETWEEN in cell for cell in listed):
         return listed

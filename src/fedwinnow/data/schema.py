@@ -64,7 +64,7 @@ def column_from(values: Any, where: str) -> Column:
     if (
         not isinstance(values, dict)
         or not fields <= set(values) <= fields | set(LATER)
-        or not all(isinstance(values.get(key, ""), str) for key in ("name", "part", "encoder", "hash"))
+        or not all(isinstance(values.get(key, ""), str) for key in ("name", "part", "encoder", "hash", "unit"))
         or values["kind"] not in get_args(get_type_hints(Column)["kind"])
         or values.get("part", "") not in get_args(Part)
         or not isinstance(values["missing"], bool)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from fedwinnow.data.cell_values import UNKNOWN, numbers_of, positions_of
+from fedwinnow.data.cell_values import UNKNOWN, numbers_and_unit, numbers_of, positions_of
 from fedwinnow.data.column import Column
 from fedwinnow.data.dates import as_date
 from fedwinnow.data.labels import name_some
@@ -55,6 +55,8 @@ def new_categories(column: Column, cells: Iterable[str], other: str) -> str:
 
 def other_units(table: TextTable, column: Column, other: str) -> str:
     """What is said of a column whose mean is ten deviations off."""
+    if column.unit and (found := numbers_and_unit(table, column.name)) and found[1] not in ("", column.unit):
+        return f"has the unit {found[1]}; in {other} it was {column.unit}. Convert it, or models will misread every row"
     values = numbers_of(table, column)
     known = values[~np.isnan(values)]
     if not len(known):

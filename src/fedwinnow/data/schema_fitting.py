@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 
@@ -14,22 +15,24 @@ from fedwinnow.data.cell_values import (
     UNKNOWN,
     Numbers,
     finite,
+    looks_like_number,
     merged_truths,
-    parse,
+    numbers_and_unit,
     parts_of_dates,
     positions_of,
-    to_number,
 )
 from fedwinnow.data.column import Column, Part
+from fedwinnow.data.dates import why_no_dates
 from fedwinnow.data.free_text import opened, vectors_of
 from fedwinnow.data.label_kinds import refuse_no_classes
 from fedwinnow.data.labels import class_names_of, name_some
+from fedwinnow.data.left_out import empty_columns, tells_who
+from fedwinnow.data.number_forms import why_no_numbers
 from fedwinnow.data.schema import TableSchema
 from fedwinnow.data.table_reading import TextTable, is_missing
 from fedwinnow.errors import DataError, FedwinnowWarning
 
-MANY_ROWS = 50  # in fewer rows a column of measurements may have a different value in every row
-SEVERAL_ROWS = 10  # in so many rows a column of texts with a different one in every row tells nothing but the row
+LOOKED_AT = 1000  # different cells that tell whether a column may be nearly one of numbers
 INSIST = (
     "Choose another column with label=..., or group its values; if they are classes after all, write classes=any into "
     "the data source."
@@ -62,7 +65,12 @@ def fit(table: TextTable, features: Sequence[str], label: str, wishes: Wishes = 
         )
     if not wishes.any_labels:
         refuse_no_classes(f"{table.path}: the label column '{label}'", Counter(given), INSIST)
-    columns = tuple(column for name in features for column in fit_column(table, name, wishes))
+    empty = empty_columns(table, features)
+    columns = tuple(column for name in features if name not in empty for column in fit_column(table, name, wishes))
+    if features and not columns and len(empty) == len(features):
+        raise DataError(
+            f"{table.path}: no column is left to learn from: {name_some(features)} have no value in any row."
+        )
     if features and not columns:
         raise DataError(
             f"{table.path}: no column is left to learn from: {name_some(features)} look like ids. If they are not, "
@@ -77,37 +85,48 @@ def fit_column(table: TextTable, name: str, wishes: Wishes) -> list[Column]:
         return [fit_text(table, name, wishes.encoder)]
     if order := wishes.ordered.get(name) or table.orders.get(name):
         return [fit_ordered(table, name, order)]
-    values = parse(table, name)
-    if values is not None:
+    found = numbers_and_unit(table, name)
+    named = name in table.named and found is not None
+    if found is not None and not named:
+        values, unit = found
         whole = bool((values == np.floor(values)).all())
-        column = fit_numeric(table, name, finite(table, name, values))
-        return [] if whole and is_id(table, name, "whole number", MANY_ROWS, wishes) else [column]
-    dates = parts_of_dates(table, name)
+        column = replace(fit_numeric(name, finite(table, name, values)), unit=unit)
+        return [] if whole and tells_who(table, name, "whole number", wishes.keep) else [column]
+    dates = None if named else parts_of_dates(table, name)
     if dates is not None:
-        return fit_dates(table, name, dates)
+        return fit_dates(name, dates)
+    counts = Counter(table.column(name))
+    reason = "" if named else why_texts(table, counts)
     # Numbers with a slip among them are no ids, although they are no numbers either.
-    numbers = sum(to_number(cell, table.decimal) is not None for cell in table.column(name))
-    if 2 * numbers < len(table) and is_id(table, name, "text", SEVERAL_ROWS, wishes):
+    numbers = sum(count for cell, count in counts.items() if looks_like_number(cell))
+    if (named or 2 * numbers < len(table)) and not reason and tells_who(table, name, "text", wishes.keep):
         return []
-    return [fit_categorical(table, name, wishes)]
+    return [fit_categorical(table, name, counts, wishes, reason)]
 
 
-def fit_numeric(table: TextTable, name: str, values: Numbers, part: Part = "") -> Column:
+def why_texts(table: TextTable, counts: Counter[str]) -> str:
+    """What makes a column one of texts although it looks like numbers or dates; empty for other texts."""
+    looked_at = [cell for cell in islice(counts, LOOKED_AT) if not is_missing(cell)]
+    if 2 * sum(cell[:1] in "+-.," or cell[:1].isdigit() for cell in looked_at) < len(looked_at):
+        return ""
+    present = Counter({cell: count for cell, count in counts.items() if not is_missing(cell)})
+    return why_no_numbers(present) or ("" if table.dates == "text" else why_no_dates(list(present)))
+
+
+def fit_numeric(name: str, values: Numbers, part: Part = "") -> Column:
     """A column of numbers, or a part of dates."""
     gone = np.isnan(values)
-    if gone.all():
-        raise DataError(f"{table.path}: column '{name}' has no value in any row. Leave it out with ignore={name}")
     mean, std = centre_and_spread(values[~gone])
     return Column(name, "numeric", bool(gone.any()) and part in ("", "day"), mean=mean, std=std, part=part)
 
 
-def fit_dates(table: TextTable, name: str, parts: Mapping[Part, Numbers]) -> list[Column]:
+def fit_dates(name: str, parts: Mapping[Part, Numbers]) -> list[Column]:
     """The parts of dates that differ between rows; the first one stays in any case, and marks missing dates."""
     first = next(iter(parts))
     different = [
         part for part, values in parts.items() if part == first or len(np.unique(values[~np.isnan(values)])) > 1
     ]
-    found = [fit_numeric(table, name, parts[part], part) for part in different]
+    found = [fit_numeric(name, parts[part], part) for part in different]
     return [replace(found[0], missing=bool(np.isnan(parts[first]).any())), *found[1:]]
 
 
@@ -122,8 +141,6 @@ def fit_ordered(table: TextTable, name: str, order: tuple[str, ...]) -> Column:
             f"{' < '.join(order)}. Add it to the order, or correct the cell."
         )
     known = positions[positions >= 0]
-    if not len(known):
-        raise DataError(f"{table.path}: column '{name}' has no value in any row. Leave it out with ignore={name}")
     mean, std = centre_and_spread(known.astype(np.float64))
     return replace(column, missing=bool((positions == GONE).any()), mean=mean, std=std)
 
@@ -138,35 +155,33 @@ def fit_text(table: TextTable, name: str, encoder: str) -> Column:
     return Column(name, "text", gone, mean, std, size=found.width, encoder=encoder, hash=found.hash)
 
 
-def fit_categorical(table: TextTable, name: str, wishes: Wishes) -> Column:
-    """One column per category."""
-    cells = table.column(name)
-    counts = Counter(cells)
+def fit_categorical(table: TextTable, name: str, counts: Counter[str], wishes: Wishes, reason: str) -> Column:
+    """One column per category; why it is none of numbers or dates is said, if it looks like that."""
     categories = merged_truths({cell: count for cell, count in counts.items() if not is_missing(cell)})
+    if len(categories) > wishes.max_categories and name in table.named:
+        raise DataError(
+            f"{table.path}: column '{name}' has {len(categories)} categories, more than max_categories="
+            f"{wishes.max_categories}. Leave it out with ignore={name}, or give it as numbers or texts instead of as "
+            "categories."
+        )
     if len(categories) > wishes.max_categories:
-        row = next(row for row, cell in enumerate(cells) if to_number(cell, table.decimal) is None)
+        if reason:
+            raise DataError(f"{table.path}: column '{name}' {reason}, or leave it out with ignore={name}")
+        cells = table.column(name)
+        row = next((row for row, cell in enumerate(cells) if not looks_like_number(cell)), 0)
         raise DataError(
             f"{table.path}: column '{name}' has {len(categories)} different texts, more than max_categories="
             f"{wishes.max_categories}. If it is free text, notes={name} lets an encoder read it; if it is the id of a "
             f"row, write id={name}; else leave it out with ignore={name}, or correct it if it should be numeric (its "
             f"first value that is not a number is '{cells[row]:.60}', {table.place(row)})."
         )
+    if reason:
+        warnings.warn(
+            f"{table.path}: column '{name}' {reason}. Until then every different text is a value of its own.",
+            FedwinnowWarning,
+            stacklevel=2,
+        )
     return Column(name, "categorical", any(map(is_missing, counts)), categories=categories)
-
-
-def is_id(table: TextTable, name: str, kind: str, rows: int, wishes: Wishes) -> bool:
-    """Whether a column looks like an id, which is said: a model could only use it to memorise single rows."""
-    if name in wishes.keep or len(table) < rows or len(set(table.column(name))) < len(table):
-        return False
-    other = f"notes={name} reads it as free text, " if kind == "text" else ""
-    warnings.warn(
-        f"{table.path}: column '{name}' has a different {kind} in every row, so it is taken for an id and left out. To "
-        f"have it as the id of the samples write id={name}; {other}keep={name} trains on it as it is, and "
-        f"ignore={name} is rid of this line.",
-        FedwinnowWarning,
-        stacklevel=2,
-    )
-    return True
 
 
 def centre_and_spread(values: Numbers) -> tuple[float, float]:

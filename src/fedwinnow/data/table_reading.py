@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-import csv
 import io
-from collections import Counter
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.data.dates import Dates
+from fedwinnow.data.number_forms import Decimal, Usual, decimal_in
 from fedwinnow.data.pace import Pace
-from fedwinnow.data.packed_cells import Packing, pack
+from fedwinnow.data.packed_cells import PackedCells, Packing, pack
 from fedwinnow.data.source_files import existing_file
+from fedwinnow.data.table_layout import (
+    AS_FOUND,
+    Layout,
+    hint_for,
+    refuse_nameless,
+    refuse_totals,
+    rows_of,
+    start_of,
+)
 from fedwinnow.data.text_encoding import Asked, codec_of
 from fedwinnow.errors import DataError, unknown
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null"})
 PIECE = 20_000  # rows that are read at once
 MEGABYTE = 1_000_000
+SHORTENED = re.compile(r"[+-]?\d(?:[.,]\d+)?[eE]\+\d{1,3}")  # 1.23E+10
+ROUNDED = re.compile(r"[1-9]\d{14,}0")  # spreadsheets keep 15 digits
 LONGEST_NAME = 1000  # an id or a site; such a column is stored as wide as its longest text
 
 
@@ -34,10 +46,13 @@ class TextTable:
     path: Path
     columns: Mapping[str, Sequence[str]]
     lines: Sequence[int] | NDArray[np.int64] = ()  # the line of each row, where the file has lines
-    decimal: str = "."
+    decimal: Usual = "."  # the decimal sign besides the point
+    asked_decimal: Decimal = "auto"  # what the user says of it
     dates: Dates = "auto"  # how the file writes dates
+    hint: str = ""  # where the names of the columns may stand instead
     unreadable: dict[str, str] = field(default_factory=dict)  # columns that cannot become texts, with their type
     orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # categories that the file itself orders
+    named: frozenset[str] = frozenset()  # columns that are categories, even where their values are numbers
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -45,6 +60,12 @@ class TextTable:
     @property
     def names(self) -> list[str]:
         return [*self.columns, *self.unreadable]
+
+    @cached_property
+    def decimal_of_all(self) -> Literal[".", ",", ""]:
+        """The decimal sign of the columns whose numbers can be read in one way only; empty where they do not tell."""
+        packed = (pack(cells) for cells in self.columns.values())
+        return decimal_in(cells.content for cells in packed if isinstance(cells, PackedCells))
 
     def place(self, row: int) -> str:
         """Where a row is, for an error message; rows are counted from 1."""
@@ -61,7 +82,7 @@ class TextTable:
         if name not in self.columns:
             raise DataError(
                 f"{self.path}: {unknown('column', name, self.names)} The options label=, site=, group=, id= and true= "
-                "name columns."
+                f"name columns.{self.hint}"
             )
         return self.columns[name]
 
@@ -88,8 +109,9 @@ class TextTable:
         return cells
 
     def name_column(self, name: str, purpose: str) -> NDArray[np.str_]:
-        """A column of ids or sites as an array."""
+        """A column of ids, groups or sites as an array."""
         cells = self.filled(name, purpose)
+        self.refuse_shortened(cells, name, purpose)
         for row, cell in enumerate(cells):
             if len(cell) > LONGEST_NAME:
                 raise DataError(
@@ -97,6 +119,19 @@ class TextTable:
                     f"allowed: at most {LONGEST_NAME}."
                 )
         return np.array(cells, dtype=np.str_)
+
+    def refuse_shortened(self, cells: Sequence[str], name: str, purpose: str) -> None:
+        """Refuse long numbers of which a spreadsheet has kept the first digits only."""
+        row = next((row for row, cell in enumerate(cells) if SHORTENED.fullmatch(cell)), None)
+        if row is None:
+            rounded = {cell for cell in cells if ROUNDED.fullmatch(cell)}
+            if len(rounded) < 3 or not all(ROUNDED.fullmatch(cell) for cell in cells):
+                return
+            row = 0
+        raise DataError(
+            f"{self.place(row)}: the {purpose} (column '{name}') is '{cells[row]:.60}'. A spreadsheet has cut the "
+            "number short, so that different ones may look the same. Export it again with this column as text."
+        )
 
     def id_column(self, name: str) -> NDArray[np.str_]:
         """A column of ids, each given once."""
@@ -106,7 +141,8 @@ class TextTable:
             if text in seen:
                 raise DataError(
                     f"{self.place(row)}: the id '{text}' (column '{name}') was given before, in row "
-                    f"{seen[text] + 1}. Give every sample a different id."
+                    f"{seen[text] + 1}. Give every sample a different id; if it is that of a patient with "
+                    f"several rows, write group={name} in place of id={name}."
                 )
             seen[text] = row
         return ids
@@ -117,26 +153,46 @@ def is_missing(cell: str) -> bool:
     return cell.lower() in MISSING
 
 
-def read_csv(path: Path, encoding: Asked = "auto") -> TextTable:
+def read_csv(path: Path, encoding: Asked = "auto", layout: Layout = AS_FOUND) -> TextTable:
     """Read a file of comma, semicolon or tab separated values, piece by piece; `.tsv` has tabs."""
     codec = codec_of(existing_file(path), encoding)
-    packed: list[Packing] = []
+    columns: dict[int, Packing] = {}
     names: list[str] = []
     lines: list[NDArray[np.int64]] = []
+
+    def hint() -> str:
+        if layout.header is not None:
+            return ""
+        with path.open(encoding=codec, newline="") as again:
+            return hint_for(again)
+
     with path.open("rb") as raw, io.TextIOWrapper(raw, encoding=codec, newline="") as stream:
-        delimiter = sniff(stream, path)
+        start = start_of(stream, path, layout)
         stream.seek(0)
         pace = Pace(-(-path.stat().st_size // MEGABYTE), "MB", "read")
-        for piece in pieces_of(rows_of(path, stream, delimiter)):
+        below = islice(stream, start.above, None)
+        for piece in pieces_of(rows_of(path, below, start, layout, hint)):
             if not names:
-                names, piece = piece[0][0], piece[1:]
-                packed = [Packing() for _ in names]
+                (names, line), piece = piece[0], piece[1:]
+                columns = {place: Packing() for place, name in enumerate(names) if name}
             lines.append(np.fromiter((line for _, line in piece), np.int64, len(piece)))
-            for packing, cells in zip(packed, zip(*(row for row, _ in piece), strict=True), strict=False):
-                packing.add([cell.strip() for cell in cells])
+            strange = set()
+            for place, cells in enumerate(zip(*(row for row, _ in piece), strict=True)):
+                stripped = [cell.strip() for cell in cells]
+                if place in columns:
+                    columns[place].add(stripped)
+                elif any(stripped):
+                    strange.add(place)
+            if strange:
+                refuse_nameless(path, strange, line, hint())
             pace.reach(raw.tell() // MEGABYTE)
-    columns = {name: packing.packed() for name, packing in zip(names, packed, strict=True)}
-    return TextTable(path, columns, np.concatenate(lines), decimal="," if delimiter in ";\t" else ".")
+    found = {names[place]: packing.packed() for place, packing in columns.items()}
+    usual: dict[str, Usual] = {";": ",", "\t": "either"}
+    where = f" {hint()}".rstrip() if len(found) == 1 else ""
+    table = TextTable(path, found, np.concatenate(lines), decimal=usual.get(start.delimiter, "."), hint=where)
+    if layout.footer is None:
+        refuse_totals(found, table.place(len(table) - 1))
+    return table
 
 
 def pieces_of(rows: Iterable[tuple[list[str], int]]) -> Iterator[list[tuple[list[str], int]]]:
@@ -146,71 +202,10 @@ def pieces_of(rows: Iterable[tuple[list[str], int]]) -> Iterator[list[tuple[list
         yield piece
 
 
-def checked_rows(path: Path, text: str, delimiter: str) -> list[list[str]]:
-    """The names of the columns and the rows below them, all of one length."""
-    return [row for row, _ in rows_of(path, io.StringIO(text, newline=""), delimiter)]
-
-
 def decode(path: Path, encoding: Asked = "auto") -> tuple[str, str]:
     """The text of a file without its byte order mark, and the name that Python has for its encoding."""
     codec = codec_of(existing_file(path), encoding)
     return path.read_bytes().decode(codec), codec
-
-
-def sniff(lines: Iterable[str], path: Path) -> str:
-    """The separator that the first line uses most; the comma if it uses none. In a .tsv file a tab is enough."""
-    first = next((line for line in lines if line.strip()), "")
-    outside = "".join(first.split('"')[::2])
-    if path.suffix.lower() == ".tsv" and "\t" in outside:
-        return "\t"
-    return max(",;\t", key=outside.count)
-
-
-def shown(delimiter: str) -> str:
-    """A separator for an error message."""
-    return "tab" if delimiter == "\t" else delimiter
-
-
-def rows_of(path: Path, stream: Iterable[str], delimiter: str) -> Iterator[tuple[list[str], int]]:
-    """The names of the columns, then the rows that are not blank, each with the line on which it ends."""
-    reader = csv.reader(stream, delimiter=delimiter, strict=True)
-    number = width = 0  # rows below the names so far; columns
-    try:
-        for row in reader:
-            if not row or (len(row) == 1 and not row[0].strip()):
-                continue
-            if not width:
-                header = [name.strip() for name in row]
-                check_header(path, header)
-                width = len(header)
-                yield header, reader.line_num
-                continue
-            number += 1
-            if len(row) != width:
-                raise DataError(
-                    f"{path}, row {number} (line {reader.line_num}): {len(row)} cells, but the first line names "
-                    f"{width} columns. Put quotes around a cell that holds the separator '{shown(delimiter)}'."
-                )
-            yield row, reader.line_num
-    except csv.Error as problem:
-        raise DataError(f"{path}, line {reader.line_num}: {problem}. Check the quotes near this line.") from None
-    if not width:
-        raise DataError(f"{path} is empty; a line with the names of the columns and at least one row are needed.")
-    if not number:
-        raise DataError(f"{path} has a line with column names but no row below it.")
-
-
-def check_header(path: Path, header: list[str]) -> None:
-    """Refuse a column without a name, and two columns with the same name."""
-    for place, name in enumerate(header, start=1):
-        if not name:
-            raise DataError(
-                f"{path}, line 1: column {place} has no name. Give it one; ignore= can then leave it out, or id= use "
-                "it. (pandas writes a nameless first column unless asked for index=False.)"
-            )
-    twice = [name for name, count in Counter(header).items() if count > 1]
-    if twice:
-        raise DataError(f"{path}, line 1: two columns are named '{twice[0]}'. Rename one of them.")
 
 
 def as_texts(values: Iterable[Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""How the letters of a text file are stored: UTF-8, UTF-16 or Latin-1, found out and said."""
+"""How the letters of a text file are stored: UTF-8, UTF-16, Latin-1 or a code page of DOS, found out and said."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Literal
 
 from fedwinnow.errors import DataError, FedwinnowWarning
 
-Asked = Literal["auto", "utf-8", "utf-16", "latin-1"]
+Asked = Literal["auto", "utf-8", "utf-16", "latin-1", "cp850", "cp437"]
 
 BLOCK = 1 << 22  # bytes that are looked at together
 BEGINNING = 4096  # bytes in which zeros at every second place tell UTF-16 without a mark
@@ -21,8 +21,29 @@ SEVERAL_BYTES = re.compile(rb"[\xc3-\xdf][\x80-\xbf]|[\xe1-\xef][\x80-\xbf]{2}|[
 FOREIGN = re.compile(rb"[\x80-\xff]")
 UNUSED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")  # bytes that Windows-1252 has no letter for
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+# Letters of DOS that Windows has signs or nothing for (ü ä ö é å in place of „ ” † ‚), between two letters; a few signs
+# that do stand between letters (’ – … and a space that does not break) are left out.
+OF_DOS = re.compile(
+    rb"(?<=[A-Za-z])[\x80-\x82\x84\x86-\x89\x8b\x8d\x8f-\x91\x93-\x95\x98\x99\x9b\x9d\xa1-\xa5](?=[A-Za-z\xe1])"
+    rb"|(?<=[a-z])[\x8a\x8c](?=[a-z])"
+    rb"|(?<=[A-Za-z])[\x81\x8d\x8f\x90\x9d]|[\x81\x8d\x8f\x90\x9d](?=[A-Za-z])"
+)
+# Letters of Windows that are lines, blocks and signs in DOS.
+OF_WINDOWS = re.compile(rb"(?<=[A-Za-z])[\xc0-\xc5\xc8-\xcf\xd9-\xdc\xdf\xee-\xf6\xf8-\xfe](?=[A-Za-z])")
 SHOWN = 12  # letters
 
+WEB_PAGE = "a web page, as some systems write in place of a spreadsheet. Open it in a spreadsheet and save it as .xlsx"
+OTHER_KINDS = {
+    b"PK\x03\x04": "a spreadsheet (.xlsx) or another archive. Read an .xlsx file with excel:path=FILE",
+    b"PAR1": "a Parquet file. Read it with parquet:path=FILE",
+    b"\xd0\xcf\x11\xe0": "an old spreadsheet (.xls). Save it as .xlsx and read it with excel:path=FILE",
+    b"\x89HDF": "an HDF5 file. A folder of them is read with h5:path=FOLDER,labels=TABLE",
+    b"%PDF": "a PDF. Export the table as CSV",
+    b"{\\rtf": "a text document (.rtf). Export the table as CSV",
+    **dict.fromkeys((b"<html", b"<table", b"<!doctype"), WEB_PAGE),
+    b"<?xml": "XML. Open it in a spreadsheet and save it as .xlsx",
+}
+WINDOWS = "Latin-1 (Windows-1252)"
 ADVICE = "Save it again as UTF-8 CSV."
 
 
@@ -30,9 +51,12 @@ def codec_of(path: Path, asked: Asked = "auto") -> str:
     """The name that Python has for the encoding of a file; another one than UTF-8 is said in a warning."""
     with path.open("rb") as stream:
         beginning = stream.read(BEGINNING)
+    refuse_other_kinds(path, beginning)
     codec = next((codec for mark, codec in MARKS.items() if beginning.startswith(mark)), "")
     if codec == "utf-16" or asked == "utf-16":
         return checked(path, codec or without_mark(beginning) or "utf-16-le", said=asked == "auto")
+    if asked in ("cp850", "cp437"):
+        return asked
     if asked == "latin-1":
         return western(path)
     if not codec and asked == "auto" and (codec := without_mark(beginning)):
@@ -45,8 +69,19 @@ def codec_of(path: Path, asked: Asked = "auto") -> str:
         raise DataError(f"{path}, line {line}: a zero byte, so this is not a text file. {ADVICE}")
     if asked == "utf-8" or codec or not looks_western(path):
         raise DataError(f"{path}, line {line}: not UTF-8 text (byte {place + 1} of the file). {ADVICE}")
-    tell(path, f"Latin-1 (Windows-1252), with the letters {foreign_letters(path, western(path))}")
-    return western(path)
+    found, spoken = ("cp850", "a text of DOS (code page 850)") if is_of_dos(path) else (western(path), WINDOWS)
+    tell(path, f"{spoken}, with the letters {foreign_letters(path, found)}")
+    return found
+
+
+def refuse_other_kinds(path: Path, beginning: bytes) -> None:
+    """Refuse a file that is no table in text, whatever its name says, with the way to read it."""
+    start = beginning.removeprefix(codecs.BOM_UTF8).lstrip().lower()
+    said = next(
+        (said for mark, said in OTHER_KINDS.items() if beginning.startswith(mark) or start.startswith(mark)), ""
+    )
+    if said:
+        raise DataError(f"{path}: not a text file with a table, but {said}.")
 
 
 def without_mark(beginning: bytes) -> str:
@@ -101,6 +136,12 @@ def looks_western(path: Path) -> bool:
     A file with letters in UTF-8 besides is a mixture, which would be misread either way.
     """
     return not any(CONTROL.search(block) or SEVERAL_BYTES.search(block) for block in blocks_of(path))
+
+
+def is_of_dos(path: Path) -> bool:
+    """Whether words have letters of DOS inside and none of Windows."""
+    found = [(OF_DOS.search(block), OF_WINDOWS.search(block)) for block in blocks_of(path)]
+    return any(dos for dos, _ in found) and not any(windows for _, windows in found)
 
 
 def western(path: Path) -> str:

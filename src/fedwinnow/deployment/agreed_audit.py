@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedwinnow.auditing.judging_models import FOLDS, JudgingPart, find_judge, halves_of, parts_of
-from fedwinnow.data.content_hash import contents_of_arrays
+from fedwinnow.data.content_hash import contents_in, contents_of_arrays
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.deployment.error_codes import for_others
 from fedwinnow.deployment.foreign_text import one_line
@@ -110,10 +110,9 @@ def part_in(stage: Stage, agreed: AgreedAudit) -> JudgingPart:
 
 
 def fold_of(dataset: Dataset, seed: int, site: int) -> Integers:
-    """The fold of every sample of a real site; whole groups are in one."""
+    """The fold of every sample of a real site; whole groups and copies are in one."""
     train = dataset.train
-    groups = np.arange(len(train)) if train.groups is None else train.groups
-    return site_folds(groups, FOLDS, seed, site)
+    return site_folds(train.groups, FOLDS, seed, site, contents_in(train.features))
 
 
 def judged_here(dataset: Dataset, agreed: AgreedAudit, seed: int, site: int) -> Mask:

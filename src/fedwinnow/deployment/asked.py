@@ -9,14 +9,21 @@ from typing import Any
 
 from fedwinnow import catalogue
 from fedwinnow.deployment.agreement import experiment_of
+from fedwinnow.deployment.asked_in_words import (
+    audit_in_words,
+    leaves_in_words,
+    models_in_words,
+    optimizer_in_words,
+    part_in_words,
+    settings_in_words,
+    spec_in_words,
+)
 from fedwinnow.deployment.error_codes import for_others
-from fedwinnow.deployment.exposure_limit import ABOUT
 from fedwinnow.deployment.foreign_text import one_line
 from fedwinnow.deployment.site_spending import check_plan, promise_of
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.encoding import SUMS
 from fedwinnow.experiment.settings import Experiment
-from fedwinnow.federation.ledger import receivers
 from fedwinnow.federation.method import Method, find_method
 from fedwinnow.federation.privacy_rules import refuse_unaccounted
 from fedwinnow.federation.summing.summed_form import EXPOSED
@@ -39,6 +46,7 @@ HARMLESS = (
     *("test", "trusted", "participation", "views", "clip", "drop_last", "batch_norm", "mixed_precision"),
     *("eval_every", "least_count", "seed", "secure_sums", "secure_threshold"),
 )
+SHOWN = tuple(name for name in HARMLESS if name not in ("test", "secure_sums"))  # of no concern; has its own line
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,7 @@ class Asked:
     samples: int  # of this site
     done: int = 0  # rounds that were played before, where a run is continued
     coordinator: str | None = None  # the fingerprint of its key; None: not known
+    parameters: int | None = None  # the weights of the largest model; None: not counted
     known: bool = False  # whether this site took part in the run before
 
     @property
@@ -88,30 +97,25 @@ class Asked:
 
     def lines(self) -> list[str]:
         """What is asked, for the people at the site."""
-        one, forwards = self.experiment, self.method.forwarded()
-        leaves = [
-            f"{key} (about {ABOUT[kind]}) to the {' and to other '.join(receivers(key, forwards))}"
-            for key, kind in self.exposes.items()
-        ]
+        one = self.experiment
+        size = "" if self.parameters is None else f", {self.parameters:,} weights"
         first = "made here from the seed" if self.from_seed else f"sent by the coordinator ({self.terms['start']})"
-        training = [f"{one.epochs} epochs, {one.batch_size} samples per step, {one.optimizer}"]
-        usual = {field.name: field.default for field in dataclasses.fields(Experiment)}
-        training += [
-            f"{name} {value}" for name in HARMLESS if (value := getattr(one, name)) != usual[name] and name != "test"
-        ]
+        epochs = f"in a round, each sample is seen {one.epochs} time{'' if one.epochs == 1 else 's'} (epochs)"
+        training = [epochs, f"{one.batch_size} samples per step", optimizer_in_words(self.optimizer)]
         played = f", of which {self.done} are played" if self.done else ""
         found = [
             f"coordinator's key: {self.coordinator or 'not known'}",
-            f"method: {self.method}",
-            f"what leaves this site: {'; '.join(leaves)}",
-            f"encoder: {one.encoder or 'none'}",
-            f"model: {spec_text(one.model)}, its first weights {first}",
+            f"method: {part_in_words('methods', self.method)}",
+            f"what leaves this site: {leaves_in_words(self.exposes, self.method.forwarded())}",
+            f"encoder: {'none' if one.encoder is None else spec_in_words('encoders', one.encoder)}",
+            f"model: {models_in_words(one.model)}{size}. Its first weights are {first}",
             f"rounds: {one.rounds}{played}",
             f"training: {', '.join(training)}",
             f"privacy: {promise_of(one.privacy)}",
             f"secure sums: {self.secure_sums}",
-            f"audit of labels: {'no' if self.audit is None else one_line(self.audit)}",
+            f"audit of labels: {audit_in_words(self.audit)}",
         ]
+        found += [f"also: {text}" for text in settings_in_words(one, SHOWN)]
         found += [f"also: {one_line(name, 80)} = {one_line(value)}" for name, value in self.others().items()]
         return [one_line(line, 1000) for line in found]
 

@@ -56,7 +56,7 @@ def public_of(out: Path, name: str) -> bytes:
 
 def add_site(out: Path, name: str) -> list[Path]:
     """Make a key and a folder for one more site; a name that was used before is refused, also a revoked one."""
-    require(out, "ca.crt", "server.crt", "server.key")
+    require(out, "ca.crt", "server.crt", "server.key", flag="--out")
     refuse_names((name,), "--add")
     there = {path.stem.lower() for folder in ("sites", "revoked") for path in (out / folder).glob("*.pub")}
     if name.lower() in there or (out / name).exists():
@@ -73,8 +73,10 @@ def add_site(out: Path, name: str) -> list[Path]:
 
 def revoke_site(out: Path, name: str) -> Path:
     """Take a site's public key out of `sites/`, so that the next `serve` does not know it; it is kept in `revoked/`."""
-    require(out, "ca.crt", "server.crt", "server.key")
+    require(out, "ca.crt", "server.crt", "server.key", flag="--out")
     there = {path.stem: path for path in (out / "sites").glob("*.pub")}
+    if name not in there and (out / "revoked" / f"{name}.pub").is_file():
+        raise UsageError(f"--revoke {name} was given; it was revoked already, and cannot join.")
     if name not in there:
         raise UsageError(f"--revoke {name} was given; {out} has the sites {', '.join(sorted(there)) or '(none)'}.")
     target = out / "revoked" / f"{name}.pub"
@@ -88,12 +90,7 @@ def renew_server(out: Path, passphrase: bytes) -> datetime.datetime:
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    require(out, "ca.crt", "server.crt", "server.key")
-    if not (out / "ca.key").is_file():
-        raise DataError(
-            f"--renew: there is no ca.key in {out}: the authority's key was not kept, so nothing new can be signed. "
-            f"Make certificates in another folder with --passphrase, and give every site its new folder."
-        )
+    refuse_without_authority(out)
     _, form = cryptography()
     authority, old = (x509.load_pem_x509_certificate((out / name).read_bytes()) for name in ("ca.crt", "server.crt"))
     try:
@@ -109,6 +106,16 @@ def renew_server(out: Path, passphrase: bytes) -> datetime.datetime:
         stream.write(made.public_bytes(form.Encoding.PEM))
     last: datetime.datetime = made.not_valid_after_utc
     return last
+
+
+def refuse_without_authority(out: Path) -> None:
+    """Refuse to renew where nothing can be signed."""
+    require(out, "ca.crt", "server.crt", "server.key", flag="--out")
+    if not (out / "ca.key").is_file():
+        raise DataError(
+            f"--renew: there is no ca.key in {out}: the authority's key was not kept, so nothing new can be signed. "
+            f"Make certificates in another folder with --passphrase, and give every site its new folder."
+        )
 
 
 # --- parts ---------------------------------------------------------------------------------------------------------

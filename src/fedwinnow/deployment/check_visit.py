@@ -61,7 +61,8 @@ def ask_hello(site: Site, server: str, files: SiteFiles | None) -> dict[str, Any
     except JoinRefused as problem:
         raise RunError(
             f"{problem}. If `join` of this site runs already, all is well; otherwise wait two minutes and check again, "
-            f"and if it stays, ask the coordinator for this site's folder (fedwinnow certificates)."
+            f"and if it stays, ask the coordinator whether this site's key was revoked, and for its folder (fedwinnow "
+            f"certificates)."
         ) from None
     except Unreachable as problem:
         raise RunError(f"{problem}. Check again.") from None

@@ -31,7 +31,7 @@ from fedwinnow.auditing.wire_values import problem_with_answer, sums_from_payloa
 from fedwinnow.deployment.agreed_audit import AUDIT, AgreedAudit, names_of_parts, remote_parts
 from fedwinnow.deployment.agreement import describe_run, hello_of
 from fedwinnow.deployment.flower_backend import Flower, Roster
-from fedwinnow.deployment.flower_run import DroppedSites, Terms, assembled
+from fedwinnow.deployment.flower_run import AuditStep, DroppedSites, Terms, assembled
 from fedwinnow.deployment.ledger_heads import Heads
 from fedwinnow.errors import RunError, UsageError
 from fedwinnow.experiment.play import Execution, Watcher, play_stage
@@ -67,6 +67,9 @@ class AuditOverNetwork:
 
     def train(self, part: JudgingPart, watchers: tuple[Watcher, ...]) -> None:
         """Play one federation, and let its sites keep what its model thinks of their labels."""
+        many = len(self.parts) if self.agreed.kind.trains else 0
+        place_of = [one.folder for one in self.parts].index(part.folder) + 1
+        self.terms.step(AuditStep("training" if many else "judging", place_of, many))
         run = describe_run(part.stage, simulated=self.stage.simulated)
         judged = None if part.stage is self.stage or part.folder.startswith("fold-") else tuple(part.sites)
         agreed = dataclasses.replace(self.agreed, part=part.folder, judged=judged)
@@ -84,6 +87,7 @@ class AuditOverNetwork:
         with place.locked():
             if self.agreed.kind.trains:
                 play_stage(part.stage, place, execution, (*watchers, DroppedSites(self.terms.say)))
+            self.terms.step(AuditStep("judging", place_of, many))
             everybody = range(len(self.stage.site_names))
             wanted = everybody if judged is None else part.sites
             came = ask(part.stage, place, execution, wanted)
@@ -97,6 +101,7 @@ class AuditOverNetwork:
             return
         self.lost[site] = reason
         name, everybody = self.stage.site_names[site], len(self.stage.site_names)
+        self.terms.step(AuditStep("lost", site=name, detail=reason))
         here = f"{self.folder}: the same command with --resume goes on where it was"
         if self.execution.on_client_error == "stop":
             raise RunError(
@@ -112,6 +117,7 @@ class AuditOverNetwork:
 
     def ask(self, ask: str, told: dict[int, Told]) -> dict[int, Sums]:
         """The counts with which the sites answer a question; a site whose answer cannot be used is lost."""
+        self.terms.step(AuditStep("counting", detail=ask))
         contents = {site: self.message("count", site, so_far, ask=ask) for site, so_far in told.items()}
         assert self.last is not None
         found: dict[int, Sums] = {}
@@ -155,6 +161,7 @@ class AuditOverNetwork:
             "claims": conclusion.as_value(),
             "strata": strata_as_value(strata),
         }
+        self.terms.step(AuditStep("writing"))
         contents = {
             site: self.message("conclude", site, so_far, conclusion=told) for site, so_far in conclusion.told.items()
         }
@@ -171,6 +178,7 @@ class AuditOverNetwork:
         for reason, sites in self.last.end(self.stage.experiment.rounds, reasons).items():
             names = ", ".join(self.stage.site_names[site] for site in sites)
             self.terms.say(f"{names}: not told that the audit is over ({reason})")
+        self.terms.step(AuditStep("over"))
 
     def line(self, site: int, conclusion: Conclusion) -> dict[str, Any]:
         """The line of sites.csv about a site."""

@@ -18,8 +18,8 @@ from typing import Any
 
 import uvicorn
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-from fastapi import HTTPException
 
+from fedwinnow.deployment.flower_again import SameAgain
 from fedwinnow.deployment.flower_backend import SOON
 from fedwinnow.deployment.flower_private import (
     HEARTBEAT_MIN_INTERVAL,
@@ -34,15 +34,14 @@ from fedwinnow.deployment.flower_private import (
     TaskType,
     core_handlers,
     create_app,
-    fleet_handlers,
     http_grid,
-    iterate_object_tree,
     link_handlers,
     load_control_authn_plugin,
     public_key_to_bytes,
     pull_objects,
 )
-from fedwinnow.deployment.front import TOO_LONG, FleetOnly, Gate, PortLimits
+from fedwinnow.deployment.flower_signature import Signatures
+from fedwinnow.deployment.front import FleetOnly, Gate, PortLimits
 from fedwinnow.deployment.keys import ServerFiles
 from fedwinnow.errors import DataError, RunError
 
@@ -52,7 +51,6 @@ TLS_BUFFER = 2**15  # bytes per connection; asyncio takes eight times as many, a
 LAST_WORDS, CLOSING = 0.5, 5.0
 LARGEST_PART = 5 * 2**20  # bytes; Flower cuts tensors into parts of this size
 FEWEST_PARTS, MODELS_IN_REPLY = 256, 8
-take_replies = fleet_handlers.push_messages
 
 
 class Direct:
@@ -90,11 +88,13 @@ class Link:
         self.said: set[str] = set()
         self.gate = Gate((limits or PortLimits()).suitable())
         self.most_parts = parts_of(0)  # of one reply; more when the model is known
-        fleet_handlers.push_messages = functools.partial(take_own_replies, most=lambda: self.most_parts)
+        SameAgain(lambda: self.most_parts).take_over()
         self.app = create_app(config_of(host, port, files), SuperLinkLifespan)
         self.state = self.app.state.linkstate_factory.state()
-        for name, key in (files.site_keys() if files else {}).items():
-            public = public_key(key, f"sites/{name}.pub")
+        given = files.site_keys() if files else {}
+        keys = {name: public_key(key, f"sites/{name}.pub") for name, key in given.items()}
+        self.signed = Signatures(keys.values()).fit if files else None
+        for name, public in keys.items():
             try:
                 node = self.state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public, HEARTBEAT_MIN_INTERVAL)
             except ValueError:
@@ -107,7 +107,7 @@ class Link:
         """Start to listen, in a thread."""
         certificate, key = (str(files.certificate), str(files.key)) if files else (None, None)
         settings = uvicorn.Config(
-            FleetOnly(self.app, self.once, self.gate),
+            FleetOnly(self.app, self.once, self.gate, self.signed),
             host,
             port,
             loop="asyncio",  # another one would not ask our sockets
@@ -115,6 +115,7 @@ class Link:
             ws="none",
             log_level="critical",
             access_log=False,
+            date_header=False,  # front.py dates answers
             ssl_certfile=certificate,
             ssl_keyfile=key,
         )
@@ -194,23 +195,6 @@ def parts_of(size: int) -> int:
     A part has 5 MiB at most. Some methods send several models, and numbers for every sample or class besides.
     """
     return FEWEST_PARTS + MODELS_IN_REPLY * -(-size // LARGEST_PART)
-
-
-def parts_in(tree: Any) -> int:
-    """How many parts the list of a message's parts names."""
-    return sum(1 for _ in iterate_object_tree(tree))
-
-
-def take_own_replies(request: Any, state: Any, most: Callable[[], int]) -> Any:
-    """Refuse replies in the name of another site: Flower checks who signed a request, but not whose replies it has.
-
-    A reply in too many parts is refused too, before any of them is stored.
-    """
-    if any(parts_in(tree) > most() for tree in request.message_object_trees):
-        raise HTTPException(TOO_LONG, "a reply that is too large for the model of this run")
-    if any(message.metadata.src_node_id != request.node.node_id for message in request.messages_list):
-        raise HTTPException(403, "a reply in the name of another site")
-    return take_replies(request, state)
 
 
 def config_of(host: str, port: int, files: ServerFiles | None) -> SuperLinkLifespanConfig:

@@ -28,7 +28,7 @@ from fedwinnow.auditing.update import ASSUMPTIONS, KEPT, Updated
 from fedwinnow.auditing.wire_values import sums_from_payload
 from fedwinnow.deployment.flower_audit import AGREEMENT
 from fedwinnow.deployment.flower_backend import Flower
-from fedwinnow.deployment.flower_run import Terms, gather, no_samples
+from fedwinnow.deployment.flower_run import AuditStep, Terms, gather, no_samples
 from fedwinnow.deployment.ledger_heads import Heads
 from fedwinnow.errors import UsageError
 from fedwinnow.experiment.play import Execution
@@ -68,6 +68,7 @@ def coordinate_looks(grid: Grid, folder: Path, execution: Execution, terms: Term
         roster = gather(grid, agreed["hello"], unfit, terms.under(execution))
         roster.begin(names)
         sites = Flower(None, roster, run, names, terms.timeout, Heads(folder, terms.say))
+        terms.step(AuditStep("looks"))
         looks = asked_looks(sites, names, len(strata), terms)
         found = found_over_sites(
             strata, sizes_of(folder, names, list(looks), strata), list(looks.values()), audit["seed"]
@@ -76,6 +77,7 @@ def coordinate_looks(grid: Grid, folder: Path, execution: Execution, terms: Term
         values = {site: found.values(number, threshold=threshold, cost=asked.cost) for number, site in enumerate(looks)}
         together = found.values(None, threshold=threshold, cost=asked.cost)
         called = tell(sites, names, values, p_wrong_of(found, list(looks)), threshold, terms)
+        terms.step(AuditStep("over"))
         lines = written(folder, names, values, called, together)
         sites.end(0, {site: {"reason": "it did not tell its looks"} for site in range(len(names))})
     return Updated(folder, together, lines)

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from flwr.serverapp import Grid
 
@@ -42,6 +42,17 @@ LARGEST = 10**7  # samples of one site: the coordinator needs 32 bytes for each,
 
 
 @dataclasses.dataclass(frozen=True)
+class AuditStep:
+    """How far an audit is: what is done now, of several trainings which one, and whom it goes on without."""
+
+    what: Literal["training", "judging", "counting", "writing", "looks", "over", "lost"]
+    number: int = 0
+    of: int = 0
+    detail: str = ""  # the question; of a site that is lost, the reason
+    site: str = ""  # the one that is lost
+
+
+@dataclasses.dataclass(frozen=True)
 class Terms:
     """The settings of a run over a network that other runs do not have."""
 
@@ -53,6 +64,7 @@ class Terms:
     quorum: float = 1.0  # the share of the sites that must take part, where others decline
     meet: Callable[[Roster], None] = lambda roster: None  # is given the roster, which knows who is there
     peers: Callable[[str], Any] | None = None  # the public key of a site, for secure sums with real sites
+    step: Callable[[AuditStep], None] = lambda step: None  # is told how far an audit is
     agree: Callable[[int], None] = lambda size: None  # is given the size of the model in bytes, before the first round
 
     def under(self, execution: Execution) -> Terms:

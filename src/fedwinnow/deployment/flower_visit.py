@@ -54,6 +54,7 @@ HEARD_WITHIN = 60.0
 # slowly, there are too many, or somebody on the way is busy or away.
 MAY_PASS = (408, 425, 429, 502, 503, 504)
 SENT_AGAIN = (0.5, 1.0, 2.0)  # seconds to wait before the same request is sent once more
+BROKEN = (*SENT_AGAIN, 4.0)  # the same where the connection broke, so that nobody knows whether the request came
 
 
 class Unreachable(Exception):
@@ -62,6 +63,10 @@ class Unreachable(Exception):
 
 class Busy(Unreachable):
     """The coordinator, or a proxy before it, did not carry a request out, and may do so later."""
+
+
+class AnswerLost(Unreachable):
+    """The connection broke before the answer came, or there is none; the request may have been carried out."""
 
 
 class JoinRefused(Unreachable):
@@ -85,16 +90,24 @@ class Visit:
         self.node = Node()
 
     def call(self, method: str, request: Any) -> Any:
-        """Make one request, again if the answer says to come later.
+        """Make one request, again if the answer says to come later, or if it was lost during a visit.
 
+        The coordinator gives the same answer to the same request, so that nothing counts twice (`flower_again.py`).
         Raises Unreachable for an error that may pass, JoinRefused for a refusal, UsageError for what will not pass.
         """
-        for seconds in SENT_AGAIN:
+        busy, broken = iter(SENT_AGAIN), iter(BROKEN if self.node.node_id else ())
+        lost = False
+        while True:
             try:
-                return self.call_once(method, request)
-            except Busy:
+                got = self.call_once(method, request)
+                if lost and method == "PushObject":
+                    got.stored = True  # if it was not stored now, it was before
+                return got
+            except (Busy, AnswerLost) as problem:
+                lost |= isinstance(problem, AnswerLost)
+                if (seconds := next(broken if isinstance(problem, AnswerLost) else busy, None)) is None:
+                    raise
                 time.sleep(seconds)
-        return self.call_once(method, request)
 
     def call_once(self, method: str, request: Any) -> Any:
         """Make one request; an answer that says to come later is an error, too."""
@@ -110,7 +123,7 @@ class Visit:
                 raise UsageError(certificate_problem(self.server, one_line(problem))) from None
             reached = self.unknown and not isinstance(problem, httpx.ConnectError)
             hint = "; a coordinator with --tls does not understand plain text" if reached else ""
-            raise Unreachable(
+            raise AnswerLost(
                 f"no answer from {self.server} ({one_line(problem) or type(problem).__name__}){hint}"
             ) from None
         except (httpx.InvalidURL, UnicodeError) as problem:
@@ -170,7 +183,7 @@ class Visit:
     def leave(self) -> None:
         """Disconnect, so that the coordinator knows it at once."""
         with contextlib.suppress(Unreachable, UsageError):
-            self.call("DeactivateNode", fleet.DeactivateNodeRequest(node_id=self.node.node_id))
+            self.call_once("DeactivateNode", fleet.DeactivateNodeRequest(node_id=self.node.node_id))
 
 
 def load_pair(files: SiteFiles | None) -> tuple[Any, Any]:

@@ -2,8 +2,9 @@
 
 Anybody who reaches the port can open connections and send bytes, with or without a key. So connections are counted, in
 all and for each address, and one that has not shown a known key yet has to make room when there are too many; TLS,
-headers and bodies have to come in time; and a body may be as long as a site's requests are and no longer. The time is
-that in which this process ran: while it waits for its turn on a busy machine, nobody becomes late.
+headers and bodies have to come in time; a body may be as long as a site's requests are and no longer, and it is short
+unless a known key has signed the request. The time is that in which this process ran: while it waits for its turn on a
+busy machine, nobody becomes late.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.utils import formatdate
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -24,7 +26,12 @@ AT_ONCE = 32  # connections that are taken before others get their turn
 PER_SITE, STRANGERS = 12, 32  # connections
 SPARE_FILES = 64  # that the coordinator needs for other things
 TICK = 0.25  # seconds between two looks at who is late
-TOO_LONG, TOO_SLOW = 413, 408
+TOO_LONG, TOO_SLOW, UNSIGNED = 413, 408, 401
+WORDS = {
+    TOO_LONG: "its body was too long",
+    TOO_SLOW: "its body was slow",
+    UNSIGNED: "its body was long, and no key that is known here has signed it",
+}
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,7 @@ class PortLimits:
     handshake: float = 10.0  # seconds until TLS is agreed on
     headers: float = 10.0  # seconds until the headers of a request are complete
     body: int = 8 * 2**20  # bytes of a request; Flower sends tensors in pieces of 5 MiB
+    unsigned: int = 2**14  # bytes of a request that no known key has signed: it is refused, whatever stands in it
     body_start: float = 30.0  # seconds for a body, and
     body_rate: float = 16e3  # so many bytes a second besides
 
@@ -230,10 +238,20 @@ class Door(socket.socket):
 
 
 class FleetOnly:
-    """Lets requests to the sites' interface through that are short enough and come in time, and no others."""
+    """Lets requests to the sites' interface through that are short enough and come in time, and no others.
 
-    def __init__(self, app: Any, say: Callable[[str], None], gate: Gate) -> None:
-        self.app, self.say, self.gate = app, say, gate
+    A longer one has to be signed by a key that is known here, and is looked at before any of its body is read.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        say: Callable[[str], None],
+        gate: Gate,
+        signed: Callable[[dict[bytes, bytes]], bool] | None = None,
+    ) -> None:
+        """`signed`: whether headers have the signature of a known key; None: there are no keys."""
+        self.app, self.say, self.gate, self.signed = app, say, gate, signed
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -245,13 +263,20 @@ class FleetOnly:
             self.say(f"a request for {scope['path'][:80]!r} was refused: only sites may talk to this port")
             await answer(send, 404)
             return
-        body = Body(receive, self.gate, length_of(scope))
+        body = Body(receive, self.gate, length_of(scope), signed=self.may_be_long(scope))
         if body.problem == 0:
             await self.passed(scope, body, send, who)
         if body.problem:
-            self.say(f"{who}: a request was refused: its body was {'too long' if body.problem == TOO_LONG else 'slow'}")
+            self.say(f"{who}: a request was refused: {WORDS[body.problem]}")
             if not body.answered:
                 await answer(send, body.problem)
+
+    def may_be_long(self, scope: Any) -> bool:
+        """Whether the body of a request may be longer than that of a stranger; short ones need no look."""
+        stated = length_of(scope)
+        if self.signed is None or (stated is not None and stated <= self.gate.limits.unsigned):
+            return True
+        return self.signed(dict(scope["headers"]))
 
     async def passed(self, scope: Any, body: Body, send: Any, who: str) -> None:
         """Let Flower answer, unless the body turns out to be too long or too slow."""
@@ -261,6 +286,7 @@ class FleetOnly:
                 return
             body.answered = True
             if message["type"] == "http.response.start":
+                message = message | {"headers": [*message.get("headers", ()), dated()]}
                 caller = self.gate.caller(scope.get("client"))
                 if message["status"] in (401, 403, 412):
                     self.say(f"{who} was refused (no key that is known here, or its last visit has not ended yet)")
@@ -278,10 +304,11 @@ class FleetOnly:
 class Body:
     """The body of one request, which must not be too long or come too slowly."""
 
-    def __init__(self, receive: Any, gate: Gate, stated: int | None) -> None:
-        self.source, self.gate, self.longest = receive, gate, gate.limits.body
+    def __init__(self, receive: Any, gate: Gate, stated: int | None, *, signed: bool = True) -> None:
+        self.source, self.gate, self.longest = receive, gate, gate.limits.body if signed else gate.limits.unsigned
         self.length, self.whole, self.answered = 0, False, False
-        self.problem = TOO_LONG if stated is not None and stated > self.longest else 0
+        self.too_long = TOO_LONG if signed else UNSIGNED
+        self.problem = self.too_long if stated is not None and stated > self.longest else 0
         expected = self.longest if stated is None else stated
         self.until = gate.now() + gate.limits.body_start + expected / gate.limits.body_rate
 
@@ -299,7 +326,7 @@ class Body:
                 self.whole = not message.get("more_body", False)
                 if self.length <= self.longest:
                     return message
-                self.problem, self.whole = TOO_LONG, False
+                self.problem, self.whole = self.too_long, False
         return {"type": "http.disconnect"}
 
 
@@ -309,8 +336,13 @@ def length_of(scope: Any) -> int | None:
     return int(stated) if stated.isdigit() else None
 
 
+def dated() -> tuple[bytes, bytes]:
+    """The time of an answer, for `join --check`; uvicorn's own is as old as its loop was busy."""
+    return b"date", formatdate(usegmt=True).encode()
+
+
 async def answer(send: Any, status: int) -> None:
     """An answer without content, after which the connection ends."""
-    headers = [(b"connection", b"close"), (b"content-length", b"0")]
+    headers = [(b"connection", b"close"), (b"content-length", b"0"), dated()]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b""})

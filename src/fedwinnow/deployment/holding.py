@@ -13,6 +13,7 @@ from fedwinnow.experiment.prepare import Mask
 from fedwinnow.federation.host import Host
 from fedwinnow.federation.memory import Memory
 from fedwinnow.mathematics.payload import Payload
+from fedwinnow.models.model import Shape
 
 Letter = tuple[dict[str, Any], Payload]  # the facts and tensors of a message
 
@@ -44,6 +45,9 @@ class Holding(Protocol):
 
     def agree_on_encoder(self, run: dict[str, Any]) -> Any:
         """The encoder of a run, if it has one; an error if its weights are not those of the coordinator."""
+
+    def shape_of_model(self, run: dict[str, Any]) -> Shape:
+        """The shape of what the model is shown."""
 
     def sums(self, run: dict[str, Any]) -> Tensor | None:
         """The sums of the encoder's columns over the samples here; None if there are too few."""

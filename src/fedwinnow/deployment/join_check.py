@@ -15,21 +15,23 @@ from typing import Any, Literal
 
 from fedwinnow.deployment.agreement import columns_hash, experiment_of
 from fedwinnow.deployment.asked import SUMS_EXPOSE, what_is_asked
+from fedwinnow.deployment.asked_in_words import leaves_in_words, models_in_words
 from fedwinnow.deployment.check_visit import ask_hello
 from fedwinnow.deployment.error_codes import REFUSED, for_others
 from fedwinnow.deployment.expiry import SITE, check_expiry
 from fedwinnow.deployment.exposure_limit import Declined, refuse_beyond
 from fedwinnow.deployment.keys import SiteFiles
+from fedwinnow.deployment.model_size import parameters_of, with_size
 from fedwinnow.deployment.objections import objections
+from fedwinnow.deployment.policy import shipped
 from fedwinnow.deployment.reach import Reached, check_clock, reach
 from fedwinnow.deployment.site import Site, claim
 from fedwinnow.deployment.site_data import OwnData, SceneShare
-from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning
+from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, UsageError
 from fedwinnow.experiment.run_folder import RunFolder
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.method import find_method
 from fedwinnow.models.make_model import in_turn, make_model
-from fedwinnow.models.model import Shape
 from fedwinnow.version import __version__
 
 ROOM = 200 * 2**20  # bytes that a site's files need besides models
@@ -226,12 +228,12 @@ class Preparation:
         method = find_method(self.settings.method)
         exposed = {**method.exposed(), **(SUMS_EXPOSE if hello.get("encoder") else {})}
         refuse_beyond(method, exposed, site.allowed)
-        return "may leave this site: " + ", ".join(f"{key} ({kind})" for key, kind in exposed.items())
+        return f"may leave this site: {leaves_in_words(exposed, method.forwarded())}"
 
     def policy(self) -> str:
         """What the site's policy, or the default one, has against what is asked."""
         hello, site = self.agreed()
-        asked = what_is_asked(hello, site.holding.samples, site.coordinator)
+        asked = with_size(what_is_asked(hello, site.holding.samples, site.coordinator), hello, site.holding)
         found = [] if site.holding.simulated else objections(site.consent.policy, asked)
         if found and not self.by_person:
             raise for_others(
@@ -283,23 +285,16 @@ class Preparation:
     def model(self) -> str:
         """Build the model, and see that its copies fit on the disk."""
         hello, site = self.agreed()
-        shape = self.shape_of_model(hello, site)
-        sizes = []
+        shape = site.holding.shape_of_model(hello)
+        sizes, weights = [], 0
         for spec in in_turn(self.settings.model):
+            weights = max(weights, parameters_of(spec, shape))
+            if weights > shipped().parameters:
+                raise UsageError(f"the model has {weights:,} weights, more than this check builds.")
             module = make_model(spec, shape, self.settings.seed)
             sizes.append(sum(value.numel() * value.element_size() for value in module.state_dict().values()))
         self.room_for(ROOM + COPIES * max(sizes))
-        return f"{self.settings.model}, {max(sizes) / 1e6:.2f} MB, can be built here and fits on the disk"
-
-    def shape_of_model(self, hello: dict[str, Any], site: Site) -> Shape:
-        """The shape of what the model is shown."""
-        encoder = site.holding.agree_on_encoder(hello)
-        if encoder is not None:
-            found: Shape = encoder.head_shape
-            return found
-        if isinstance(site.holding, SceneShare):
-            return Shape.of(site.holding.scene.dataset)
-        return Shape.from_table(hello["task"]["shape"])
+        return f"{models_in_words(self.settings.model)}, {weights:,} weights, can be built here and fits on the disk"
 
     def agreed(self) -> tuple[dict[str, Any], Site]:
         """What was heard, and the site that would answer it."""

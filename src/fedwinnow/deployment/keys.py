@@ -103,11 +103,11 @@ def pinned(authority: Path, allowed: str | None) -> PinnedContext:
     return context
 
 
-def require(folder: Path, *names: str) -> None:
+def require(folder: Path, *names: str, flag: str = "--tls") -> None:
     """Refuse a folder in which one of these files is missing."""
     for name in names:
         if not (folder / name).is_file():
             raise DataError(
-                f"--tls {folder}: there is no {name}. `fedwinnow certificates` makes a folder for the coordinator and "
+                f"{flag} {folder}: there is no {name}. `fedwinnow certificates` makes a folder for the coordinator and "
                 f"one for each site."
             )

@@ -69,10 +69,13 @@ def by_number(policy: Policy, asked: Asked) -> Iterator[str]:
         "momentum": getattr(optimizer, "momentum", 0.0),
         "weight_decay": optimizer.weight_decay,
     }
+    if asked.parameters is not None:
+        found["parameters"] = asked.parameters
     for key, value in found.items():
         if (most := getattr(policy, key)) is None or not value <= most:
             shown = f" ({spec_text(str(optimizer))})" if key in ("learning_rate", "momentum", "weight_decay") else ""
-            yield f"{key} {value:g}{shown} is asked for; the policy {named(key, most)}"
+            what = f"a model of {amount(value)} weights" if key == "parameters" else f"{key} {amount(value)}{shown}"
+            yield f"{what} is asked for; the policy {named(key, most)}"
     for field in dataclasses.fields(asked.method):  # a method may have epochs of its own
         value = getattr(asked.method, field.name)
         if "epochs" in field.name and isinstance(value, int) and value > (policy.epochs or 0):
@@ -113,5 +116,10 @@ def named(key: str, allowed: Any) -> str:
     return (
         f"allows {', '.join(allowed) or 'none'} ({key})"
         if isinstance(allowed, list)
-        else f"allows at most {allowed:g} ({key})"
+        else f"allows at most {amount(allowed)} ({key})"
     )
+
+
+def amount(value: float) -> str:
+    """A number for people."""
+    return f"{value:,}" if isinstance(value, int) and value >= 10_000 else f"{value:g}"

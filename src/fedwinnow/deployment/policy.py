@@ -56,6 +56,7 @@ class Policy:
         "client",
     )
     models: Any = rule("The models that may be trained.", *NAMES, ANY)
+    parameters: Any = rule("The most weights of a model; it is counted before it is built.", *COUNT, 100_000_000)
     encoders: Any = rule("The frozen encoders that may be used, with the weights that are installed here.", *NAMES, ANY)
     start: Any = rule(
         "The model of the first round: one that this site makes itself from the seed, bit for bit (seed), or any.",

@@ -39,6 +39,8 @@ def reach(server: str, files: SiteFiles | None) -> Reached:
         link = http.client.HTTPSConnection(host, int(port), timeout=SECONDS, context=trusting(files))
     with contextlib.closing(link):
         try:
+            link.connect()
+            asked = time.time()
             link.request("GET", "/health")
             answer = link.getresponse()
         except (OSError, http.client.HTTPException) as problem:
@@ -49,7 +51,7 @@ def reach(server: str, files: SiteFiles | None) -> Reached:
                 f"something answers at {server}, but it is no fedwinnow serve (status {answer.status}). Compare "
                 f"--server with what the coordinator's people gave you."
             )
-        return Reached(seconds, ahead_of(answer.getheader("Date"), time.time()))
+        return Reached(seconds, ahead_of(answer.getheader("Date"), asked, time.time()))
 
 
 def find(server: str, host: str, port: int) -> None:
@@ -98,8 +100,11 @@ def why_not(server: str, problem: Exception, *, plain: bool) -> FedwinnowError:
     return RunError(f"{server} was not reached ({text}). Ask the coordinator's people whether serve is running.")
 
 
-def ahead_of(date: str | None, now: float) -> float | None:
-    """By how many seconds this clock is ahead of the date of an answer, which has whole seconds."""
+def ahead_of(date: str | None, asked: float, answered: float) -> float | None:
+    """By how many seconds this clock is at least ahead of that of an answer; below 0: behind.
+
+    The answer was dated between the question and its arrival, in whole seconds.
+    """
     if date is None:
         return None
     try:
@@ -108,8 +113,8 @@ def ahead_of(date: str | None, now: float) -> float | None:
         return None
     if theirs.tzinfo is None:
         theirs = theirs.replace(tzinfo=UTC)
-    difference = now - theirs.timestamp()
-    return 0.0 if 0 <= difference < 2 else difference  # the date was cut to a second, and may be a second old
+    least, most = asked - theirs.timestamp() - 1, answered - theirs.timestamp()  # it was cut to a second
+    return least if least > 0 else min(most, 0.0)
 
 
 def check_clock(ahead: float | None) -> str:

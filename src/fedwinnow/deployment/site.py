@@ -24,6 +24,7 @@ from fedwinnow.deployment.foreign_text import harmless, one_line
 from fedwinnow.deployment.held_agreement import HeldAgreement, recorded, refuse_difference, was_same
 from fedwinnow.deployment.holding import Holding, Letter
 from fedwinnow.deployment.ledger_chain import SiteLedger
+from fedwinnow.deployment.model_size import with_size
 from fedwinnow.deployment.policy import shipped
 from fedwinnow.deployment.site_in_audit import OPINIONS, InAudit, must_audit, nothing_to_train_on
 from fedwinnow.deployment.site_spending import Spending
@@ -45,6 +46,7 @@ JOINED = "join.json"  # marks a folder as that of a site, with its format
 DATA = "data.json"  # the hash of the site's data when a run began
 MEMORY_FILE = re.compile(r"(\d{6,10})-(\d{1,10})-(\d{1,10})\.safetensors")
 BOOKED = ("kind", "phase", "ask", "round", "exchange")  # what the ledger records of a question
+MOST_AGREEMENTS = 20  # different runs of one visit: a coordinator that changes its settings needs a few
 LOG = "site.log"  # what this site said to its people
 
 
@@ -70,9 +72,11 @@ class Site:
         self.coordinator: str | None = None  # the fingerprint of the coordinator's key, once it is known
         self.shown = ""  # what was last shown to the people at this site as what is asked
         self.held: HeldAgreement | None = None  # what the coordinator is held to
+        self.agreements = 0  # how many different runs were agreed to
         self.ready: tuple[str, Host] | None = None  # the run of the last question, and its host
         self.first: FirstModel | None = None  # the models that the agreed seed gives
         self.finished = False
+        self.spent: dict[str, Any] | None = None  # of a budget of privacy, by the message that is being answered
         self.failure: FedwinnowError | None = None  # why the site cannot take part or finish
         self.unheard = False  # whether the coordinator does not know yet that this site cannot take part
         self.audit = InAudit(self)
@@ -86,6 +90,7 @@ class Site:
 
     def answer(self, facts: dict[str, Any], payload: Payload) -> Letter:
         """Answer one message; an error is an answer, too, and leaves this site as a code."""
+        self.spent = None
         try:
             kind = facts.get("kind")
             if kind == "hello":
@@ -153,6 +158,7 @@ class Site:
     def agree(self, message: dict[str, Any], before: str | None = None) -> HeldAgreement:
         """Show what is asked and let it be agreed to; the same as before stays agreed, unless the run begins anew."""
         asked = what_is_asked(message, self.holding.samples, self.coordinator)
+        asked = with_size(asked, message, self.holding)
         self.secure.check(message, asked.experiment)
         if asked.experiment.secure_sums and asked.method.singles():
             raise declined(f"method '{asked.method.name}' needs single replies, which secure sums do not give")
@@ -166,7 +172,10 @@ class Site:
         if shown != self.shown:
             self.shown = shown
             self.say(shown)
+        if self.agreements >= MOST_AGREEMENTS:
+            raise declined(f"it was asked for {self.agreements} different runs already; join again to agree to more")
         self.consent.ask(asked, before)
+        self.agreements += self.held is None or not self.held.covers(asked)
         rounds = self.held.rounds if self.held is not None and self.held.covers(asked) else {}
         self.held, self.ready = HeldAgreement(asked), None
         self.held.rounds = rounds
@@ -183,9 +192,12 @@ class Site:
         if self.held is None:
             record = recorded(self.folder)
             refuse_difference(record["terms"] if record else terms_of(message), message)
-            return self.agree(message, before=record["by"] if record else None)
-        self.held.check(message)
-        return self.held
+            held = self.agree(message, before=record["by"] if record else None)
+        else:
+            held = self.held
+            held.check(message)
+        held.part_of(message)
+        return held
 
     def sums(self, facts: dict[str, Any]) -> Letter:
         """The sums of an encoder's columns over the samples of this site, before the first round."""
@@ -218,6 +230,8 @@ class Site:
         self.in_turn(task)
         if nothing_to_train_on(run, host, task):
             return self.booked(facts, {"client": task.client, "absent": True}, {}, run, host.method)
+        if not self.holding.simulated:
+            self.spent = Spending(self.folder, self.place(run)).book(host, task)
         answer = host.answer(task)
         if answer.error is not None:
             self.say(f"round {task.round}, {task.ask}: {answer.error}\n{answer.trace}".rstrip())
@@ -237,10 +251,9 @@ class Site:
             counts = {name: whole_passes(count, mine.stop - mine.start) for name, count in counts.items()}
         said = {"client": task.client, "memory": answer.memory, **counts}
         sent = {REPLY + key: value for key, value in answer.reply.items()}
-        spent = None if self.holding.simulated else Spending(self.folder, self.place(run)).book(host, task)
         if self.holding.simulated:
             sent |= {NOTES + key: value for key, value in answer.notes.items()}
-        return self.booked(facts, said, sent, run, host.method, spent=spent)
+        return self.booked(facts, said, sent, run, host.method)
 
     def in_turn(self, task: Task) -> None:
         """Refuse a question of a real run out of its turn, and a first model that the coordinator has chosen."""
@@ -422,7 +435,6 @@ class Site:
         run: dict[str, Any] | None = None,
         method: Method | None = None,
         more: dict[str, Exposure] | None = None,
-        spent: dict[str, Any] | None = None,
     ) -> Letter:
         """Record in the site's ledger what is about to leave; if it cannot be recorded, it does not leave."""
         exposes, forwarded = (more or {}, {}) if method is None else (method.exposed(), method.forwarded())
@@ -431,7 +443,7 @@ class Site:
             **{key: short(facts[key]) for key in BOOKED if key in facts},
             **({} if run is None else {"run": identity(run)}),
             "said": said,
-            **({} if spent is None else {"privacy": spent}),
+            **({} if self.spent is None else {"privacy": self.spent}),
             "sent": {
                 key.removeprefix(REPLY): {
                     "exposes": exposes.get(key.removeprefix(REPLY), "sample"),

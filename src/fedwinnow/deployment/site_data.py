@@ -35,6 +35,7 @@ from fedwinnow.scene.scene import Scene
 from fedwinnow.setting import check_setting
 
 MOST_OF_CLASS = 200  # letters
+MOST_SITES = 1_000_000
 
 
 @dataclasses.dataclass
@@ -108,6 +109,11 @@ class SceneShare:
         spec = experiment_of(run).encoder
         return agreed_encoder(spec, {**run, "task": None}, self.scene.dataset, self.encoder)
 
+    def shape_of_model(self, run: dict[str, Any]) -> Shape:
+        """The shape of what the model is shown."""
+        encoder = self.agree_on_encoder(run)
+        return Shape.of(self.scene.dataset) if encoder is None else encoder.head_shape
+
     def sums(self, run: dict[str, Any]) -> Tensor | None:
         """Nobody asks a simulation for sums: every machine has the whole scene."""
         raise for_others(UsageError("the coordinator asked for sums, which a simulation does not need."), "question")
@@ -163,11 +169,11 @@ class OwnData:
 
     def host(self, run: dict[str, Any], number: int | None, memory: Memory) -> Host:
         """A host with the samples of this site only."""
-        task, (client,) = run["task"], self.clients(run, number)
+        task, (client, clients) = run["task"], place_in(run, number)
         experiment = with_floor(experiment_of(run), self.least_count)
         method = find_method(experiment.method)
         given, encoder = self.labels(task), self.agree_on_encoder(run)
-        offsets = np.zeros(int(run["clients"]) + 1, np.int64)
+        offsets = np.zeros(clients + 1, np.int64)
         offsets[client + 1 :] = len(given)
         holdings = Holdings(np.arange(len(given)), offsets)
         if encoder is None:
@@ -198,6 +204,11 @@ class OwnData:
     def agree_on_encoder(self, run: dict[str, Any]) -> DataEncoder | None:
         """The encoder of a run, with the weights of the coordinator; None if the run has none."""
         return agreed_encoder(experiment_of(run).encoder, run, self.dataset, self.encoder)
+
+    def shape_of_model(self, run: dict[str, Any]) -> Shape:
+        """The shape of what the model is shown, by the coordinator's task."""
+        encoder = self.agree_on_encoder(run)
+        return Shape.from_table(run["task"]["shape"]) if encoder is None else encoder.head_shape
 
     def sums(self, run: dict[str, Any]) -> Tensor | None:
         """The sums of the encoder's columns; None if there are too few samples."""
@@ -255,6 +266,20 @@ class OwnData:
     def class_names(self, run: dict[str, Any]) -> tuple[str, ...]:
         """The classes of the task."""
         return tuple(run["task"]["class_names"])
+
+
+def place_in(run: dict[str, Any], number: int | None) -> tuple[int, int]:
+    """Which site of how many this one is; refused before room is made for all of them."""
+    clients = run.get("clients")
+    if type(clients) is not int or type(number) is not int or not 0 <= number < clients <= MOST_SITES:
+        raise for_others(
+            DataError(
+                f"the coordinator says that this is site {one_line(number, 40)} of {one_line(clients, 40)}; allowed: "
+                f"numbers from 0, and at most {MOST_SITES:,} sites."
+            ),
+            "message",
+        )
+    return number, clients
 
 
 def with_floor(experiment: Experiment, least_count: int) -> Experiment:

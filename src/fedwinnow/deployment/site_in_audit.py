@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fedwinnow.deployment.agreed_audit import AgreedAudit, audit_in
 from fedwinnow.deployment.agreement import experiment_of
 from fedwinnow.deployment.asked import COUNTS
+from fedwinnow.deployment.asked_before import MOST, AskedBefore, LooksTold
 from fedwinnow.deployment.error_codes import for_others
 from fedwinnow.deployment.exposure_limit import refuse_beyond
 from fedwinnow.errors import DataError, UsageError
@@ -86,7 +87,9 @@ class InAudit:
         agreed = must_audit(run)
         held = self.site.holding.judged
         assert held is not None
-        self.here(run, host, task.client).keep(agreed.part, held[host.judged.holdings.of(task.client)], answer.reply)
+        here = self.here(run, host, task.client)
+        self.note(here.kept, task.client, f"opinions {agreed.part}", None, task.payload)
+        here.keep(agreed.part, held[host.judged.holdings.of(task.client)], answer.reply)
         self.halves.pop(task.client, None)
         answer.reply, answer.notes = {}, {}
 
@@ -94,10 +97,17 @@ class InAudit:
         """Answer one question of the audit with counts."""
         run, host, client = self.asked(facts)
         here, half = self.half(run, host, client)
-        sums = here.answer(half, str(facts.get("ask")), facts, payload)
+        ask = str(facts.get("ask"))
+        sums = here.answer(half, ask, facts, payload)
+        self.note(here.kept, client, ask, facts.get("told"), payload)
         exposes: dict[str, Exposure] = dict.fromkeys(sums, "client")
         refuse_beyond(host.method, COUNTS, self.site.allowed)
         return self.site.booked(facts, {"client": client}, named(sums), run, more=exposes)
+
+    def note(self, folder: Path, client: int, what: str, facts: Any, payload: Payload, most: int = MOST) -> None:
+        """Refuse another question in the place of one that was answered; a simulation has nothing to hide."""
+        if not self.site.holding.simulated:
+            AskedBefore(folder, client).note(what, facts, payload, most)
 
     def conclude(self, facts: dict[str, Any], payload: Payload) -> Letter:
         """The last message about a client: write its folder."""
@@ -112,13 +122,17 @@ class InAudit:
 
     def looks(self, facts: dict[str, Any], payload: Payload) -> Letter:
         """How many labels people here have looked at, and how many they found wrong, per stratum of all sites."""
-        from fedwinnow.auditing.looks_over_sites import told_looks
+        from fedwinnow.auditing.looks_over_sites import LooksHere
         from fedwinnow.auditing.wire_values import sums_as_payload
 
         run, client, folder = self.audited(facts)
         least = max(experiment_of(run).least_count, self.site.holding.least_count)
         refuse_beyond(self.site.agreed(run).asked.method, COUNTS, self.site.allowed)
-        sums = sums_as_payload(told_looks(folder, strata_of(folder), least))
+        here = LooksHere.of(folder, strata_of(folder))
+        told = LooksTold(self.kept(run), client).told(here, least)
+        if told["looked"].sum() < here.looked.sum():
+            self.site.say("too few new looks to tell by themselves: the coordinator gets what it was told before")
+        sums = sums_as_payload(told)
         exposes: dict[str, Exposure] = dict.fromkeys(sums, "client")
         return self.site.booked(facts, {"client": client}, named(sums), run, more=exposes)
 
@@ -129,6 +143,8 @@ class InAudit:
         run, client, folder = self.audited(facts)
         strata = strata_of(folder)
         values, p_wrong, threshold = checked_figures(facts, payload, strata)
+        times = len(LooksTold(self.kept(run), client).states())
+        self.note(self.kept(run), client, "looked", [facts["values"], threshold], payload, MOST + times)
         counts = update_from(folder, strata, p_wrong, values, threshold)
         self.concluded.add(client)
         self.site.say(f"the looks of all sites are in {folder}: {values['said']}")
@@ -181,7 +197,6 @@ class InAudit:
         from fedwinnow.deployment.site_audit import AuditedHere
 
         site, holding = self.site, self.site.holding
-        audit = audit_in(run)
         return AuditedHere(
             dataset=holding.dataset,
             host=host,
@@ -189,10 +204,15 @@ class InAudit:
             name=holding.name_of(client, site.name),
             class_names=holding.class_names(run),
             folder=self.folder_of(run, client),
-            kept=site.folder / f"audit-{'' if audit is None else audit.name}",
+            kept=self.kept(run),
             least=host.setup.settings.least_count,
             encoded=experiment_of(run).encoder is not None,
         )
+
+    def kept(self, run: dict[str, Any]) -> Path:
+        """Where what belongs to one audit is kept between its messages."""
+        audit = audit_in(run)
+        return self.site.folder / f"audit-{'' if audit is None else audit.name}"
 
     def folder_of(self, run: dict[str, Any], client: int) -> Path:
         """That of the site, or where it has several clients one inside for each."""

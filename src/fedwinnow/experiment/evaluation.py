@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwinnow.errors import RunError
-from fedwinnow.federation.host import SCORE
+from fedwinnow.federation.host import BY_LOSS, SCORE
+from fedwinnow.federation.method import Method
 from fedwinnow.federation.rounds import Federation, Tally
+from fedwinnow.mathematics.payload import Payload
 from fedwinnow.metrics import detection, task
 from fedwinnow.metrics.site_scores import site_scores
 from fedwinnow.metrics.task import count, mean_of, share
@@ -172,11 +175,47 @@ class Evaluation:
 
     # --- after the last round --------------------------------------------------------------------------------------
 
-    def verdicts(self, federation: Federation) -> tuple[Floats, Integers]:
-        """Every site's verdict on its labels, in the order of the holdings."""
+    def verdicts(
+        self, federation: Federation, predicted: Integers | None = None, losses: Floats | None = None
+    ) -> tuple[Floats, Integers]:
+        """Every site's verdict on its labels, in the order of the holdings.
+
+        With what `predictions` gives, the verdicts by losses are computed for all sites together: by itself, that of a
+        small site costs more than its forward pass. The numbers are the same.
+        """
+        if predicted is None or losses is None or not begins_with_losses(type(federation.method)):
+            return self.asked_verdicts(federation, self.everybody, None)
+        from fedwinnow.mathematics.wrong_by_loss import wrong_by_losses
+
+        sites = [site for site in self.everybody if self.answered(predicted, site)]
+        p_wrong = np.full(len(self.scene.given), np.nan)
+        suggested = np.where(predicted == NOBODY, self.scene.given, predicted)
+        for site, found in zip(sites, wrong_by_losses([self.part(losses, site) for site in sites]), strict=True):
+            p_wrong[self.scene.holdings.of(site)] = found.numpy()
+        if type(federation.method).verdict is Method.verdict:
+            return p_wrong, suggested
+        by_loss = {"p_wrong": p_wrong, "suggested": suggested}
+
+        def more(site: int) -> Payload:
+            return {f"{BY_LOSS}{key}": self.part(values, site) for key, values in by_loss.items()}
+
+        return self.asked_verdicts(federation, tuple(sites), more)
+
+    def part(self, values: NDArray[Any], site: int) -> Tensor:
+        """One site's part of values per holding."""
+        return torch.from_numpy(values[self.scene.holdings.of(site)].copy())
+
+    def answered(self, predicted: Integers, site: int) -> bool:
+        """Whether a site has predicted its labels."""
+        return bool((predicted[self.scene.holdings.of(site)] != NOBODY).all())
+
+    def asked_verdicts(
+        self, federation: Federation, sites: tuple[int, ...], more: Callable[[int], Payload] | None
+    ) -> tuple[Floats, Integers]:
+        """The verdicts of these sites as they state them."""
         p_wrong = np.full(len(self.scene.given), np.nan)
         suggested = self.scene.given.copy()
-        for client, verdict in federation.ask_all("judge", self.everybody):
+        for client, verdict in federation.ask_all("judge", sites, more):
             mine = self.scene.holdings.of(client)
             held, judged = mine.stop - mine.start, {len(verdict["p_wrong"]), len(verdict["suggested"])}
             if judged != {held}:
@@ -296,6 +335,17 @@ class Evaluation:
             mine = self.scene.holdings.of(client)
             predicted[mine], losses[mine] = reply["predicted"].numpy(), reply["loss"].numpy()
         return predicted, losses
+
+
+def begins_with_losses(method: type[Method]) -> bool:
+    """Whether the verdict begins with the losses that `predict` tells, so that these need not be computed again.
+
+    Another program's method may do anything in functions of its own, so these are called for every site.
+    """
+    functions = (method.verdict, method.logits, method.load)
+    ours = all(function.__module__.startswith("fedwinnow.") for function in functions)
+    begins = method.verdict is Method.verdict or "super" in method.verdict.__code__.co_names
+    return ours and begins and method.predict is Method.predict
 
 
 def tallied(labels: Integers, classes: int) -> Integers:

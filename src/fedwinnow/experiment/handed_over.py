@@ -1,4 +1,4 @@
-"""What a program hands over in place of the words of the command line: data, a scene, a method, a loss."""
+"""What a program hands over in place of the words of the command line: data, methods, optimisers, losses."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fedwinnow.all_settings import SceneSettings
 from fedwinnow.data.from_program import understood_data
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.method import find_method
+from fedwinnow.mathematics.torch_optimizers import understood_optimizer
 from fedwinnow.scene.scene import Scene
 from fedwinnow.setting import setting
 
@@ -39,7 +40,9 @@ Asked = TypeVar("Asked", bound=HandedOver)
 def taken_over(asked: Asked, given: Mapping[str, Any]) -> Asked:
     """The settings of a run, with objects of a program in the forms that an experiment has."""
     names = {one.name for one in dataclasses.fields(asked)}
-    values = {name: getattr(asked, name) for name in names & {"data", "method", "partition", "scene", *ONLY_HERE}}
+    values = {
+        name: getattr(asked, name) for name in names & {"data", "method", "optimizer", "partition", "scene", *ONLY_HERE}
+    }
     found = plain_settings(values, given)
     return dataclasses.replace(asked, **{name: value for name, value in found.items() if name not in ONLY_HERE})
 
@@ -60,6 +63,8 @@ def plain_settings(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
         found["data"] = understood_data(found.get("data", SceneSettings.data), **roles)
         if roles["site"] is not None and given.get("partition") is None:
             found["partition"] = "column"
+    if "optimizer" in found:
+        found["optimizer"] = understood_optimizer(found["optimizer"])
     loss = found.pop("loss", None)
     if "method" in found or loss is not None:
         found["method"] = method_with(found.get("method", "fedavg"), loss)
@@ -71,6 +76,6 @@ def method_with(method: Any, loss: Any) -> Any:
     if loss is None:
         return find_method(method) if isinstance(method, type) else method
     made = find_method(method)
-    if made.loss != type(made).__dataclass_fields__["loss"].default:
+    if made.loss != made.by_preset(type(made).__dataclass_fields__["loss"]):
         raise UsageError(f"loss= was given beside {made}, which names a loss already; leave one of them out.")
     return dataclasses.replace(made, loss=loss)

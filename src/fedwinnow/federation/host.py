@@ -72,6 +72,7 @@ class Setup:
 MEASURING = ("judge", "predict", "audit")
 SCORE = "score "  # followed by the name of a part: score it with a client's own model
 OWN = "own."  # in a site's memory: a client's own model
+BY_LOSS = "by_loss."  # in the question to judge: the verdict by losses, which costs less for many sites together
 KEPT = "judgement."  # in a site's memory: what its judge keeps
 
 
@@ -189,7 +190,7 @@ class Host:
         if task.ask == "audit" and self.judge is not None:
             return self.judge.opinions(self.method, client, task.payload)
         if task.ask == "judge":
-            return verdict_of(self.method, client, task.payload)
+            return verdict_of(self.method, client, with_verdict_by_loss(client, task.payload))
         if not task.ask.startswith(SCORE):
             return self.answer_of_method(client, task)
         self.method.load(client, task.payload)
@@ -324,6 +325,14 @@ class Host:
         batches = pieces(torch.arange(start, stop), scoring_batch(model))
         stored = (torch.from_numpy(array) for array in features.stream(rows.numpy() for rows in batches))
         return score(model, stored, self.input_step, self.sites.shape.classes).cpu()
+
+
+def with_verdict_by_loss(client: Client, payload: Payload) -> Payload:
+    """Give the client the verdict by its losses where the question brings it; returns the rest of the question."""
+    brought = {key: value for key, value in payload.items() if key.startswith(BY_LOSS)}
+    if brought:
+        client.by_loss = {key.removeprefix(BY_LOSS): value.to(client.given.device) for key, value in brought.items()}
+    return {key: value for key, value in payload.items() if key not in brought}
 
 
 def reply_on_cpu(reply: Any) -> Any:

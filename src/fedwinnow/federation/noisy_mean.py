@@ -9,8 +9,8 @@ import torch
 from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.aggregators import Collector
 from fedwinnow.mathematics.payload import Payload
-from fedwinnow.mathematics.private_gradients import clipped_update
-from fedwinnow.mathematics.private_noise import FromSeed, FromSystem, Randomness
+from fedwinnow.mathematics.private_gradients import clipped_update, whole_update
+from fedwinnow.mathematics.private_noise import FromSeed, FromSystem, Randomness, with_noise
 from fedwinnow.randomness import stream_key
 
 
@@ -26,16 +26,16 @@ class NoisyMean:
     ) -> None:
         self.before, self.trainable, self.clip, self.noise, self.sites = before, trainable, clip, noise, sites
         self.randomness = randomness
-        self.total = torch.zeros(trainable, dtype=torch.float64)
+        self.total = torch.zeros(trainable, dtype=torch.int64)  # in fine units of the clip
 
     def add(self, payload: Payload, weight: float) -> None:
         """Add one site's update; its weight does not count."""
         start = self.before["weights"][: self.trainable]
-        self.total += clipped_update(payload["weights"][: self.trainable] - start, self.clip)
+        self.total += whole_update(payload["weights"][: self.trainable] - start, self.clip).cpu()
 
     def result(self) -> Payload:
         """The new global model."""
-        noisy = self.total + self.randomness.normal(self.trainable) * (self.noise * self.clip)
+        noisy = with_noise(self.total, self.noise, self.clip, self.randomness)
         merged = {key: value.clone() for key, value in self.before.items()}
         merged["weights"][: self.trainable] += (noisy / self.sites).to(torch.float32)
         return merged

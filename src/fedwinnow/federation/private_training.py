@@ -16,8 +16,8 @@ from fedwinnow.mathematics.loss_of_logits import LossOfLogits
 from fedwinnow.mathematics.losses import Loss
 from fedwinnow.mathematics.payload import FlatModel
 from fedwinnow.mathematics.privacy import ClientPrivacy, Privacy, SamplePrivacy
-from fedwinnow.mathematics.private_gradients import add_clipped
-from fedwinnow.mathematics.private_noise import Randomness
+from fedwinnow.mathematics.private_gradients import clipped_sum
+from fedwinnow.mathematics.private_noise import Randomness, with_noise
 
 
 def mechanism_of(privacy: Privacy, training: Training, samples: int) -> Mechanism:
@@ -88,9 +88,8 @@ class PrivateTraining:
     def one_step(self, model: FlatModel, loss: Loss, data: Drawing, rows: Tensor) -> None:
         """Write the noisy sum of the clipped gradients of these samples into the model's gradient."""
         x, y = data.draw(rows) if len(rows) else (torch.zeros((0, 1)), rows)
-        add_clipped(model, loss, x, y, data.classes, self.privacy.clip)
-        noise = self.randomness.normal(model.trainable).to(model.device)
-        model.gradient.add_(noise, alpha=self.noise * self.privacy.clip)
+        total = clipped_sum(model, loss, x, y, data.classes, self.privacy.clip)
+        model.gradient.copy_(with_noise(total, self.noise, self.privacy.clip, self.randomness))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Protocol
@@ -336,6 +336,8 @@ class Federation:
         for answer in self.backend.exchange(self.tasks(exchange, index, forms, tally)):
             if answer.absent:
                 absent += 1
+                if self.budget is not None:
+                    self.budget.book(answer.client, -1)
                 if self.site_names[answer.client] not in tally.absent:
                     tally.absent.append(self.site_names[answer.client])
                 continue
@@ -418,6 +420,8 @@ class Federation:
             forms[client] = self.method.forms(self.server, exchange.ask, payload)
             tally.bytes_down += size_in_bytes(payload)
             memory = self.memory.versions.get(client)
+            if self.budget is not None:
+                self.budget.book(client)
             yield Task(client, exchange.ask, self.server.round, index, payload, memory)
 
     def accept(self, answer: Answer, reply: Payload, before: Payload, tally: Tally) -> None:
@@ -482,14 +486,18 @@ class Federation:
         """What a client receives when it judges or scores its samples."""
         return self.method.send(self.answering, client)
 
-    def ask_all(self, ask: str, clients: tuple[int, ...]) -> Iterator[tuple[int, Payload]]:
+    def ask_all(
+        self, ask: str, clients: tuple[int, ...], more: Callable[[int], Payload] | None = None
+    ) -> Iterator[tuple[int, Payload]]:
         """Ask clients for the evaluation of a simulation; this is not part of the federation and not in the ledger.
 
-        A client that fails stops the run; with --on-client-error drop it is left out and named in `silent`.
+        `more` says what each of them receives besides what it is always sent. A client that fails stops the run; with
+        --on-client-error drop it is left out and named in `silent`.
         """
         tasks = (
-            Task(client, ask, self.server.round, 0, self.to_judge(client), self.memory.versions.get(client))
+            Task(client, ask, self.server.round, 0, self.to_judge(client) | extra, self.memory.versions.get(client))
             for client in clients
+            for extra in [{} if more is None else more(client)]
         )
         for answer in self.backend.exchange(tasks):
             problem = answer.error or problem_with_forms(answer.reply, measured_forms(ask, self.server.classes), 0)

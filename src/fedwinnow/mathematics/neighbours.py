@@ -10,6 +10,7 @@ from torch import Tensor
 BLOCK = 1000  # rows that are compared at once
 VOTES = 10  # neighbours that vote, and whose distance says how far off a sample is
 IMAGINED = 1.0  # votes by the class frequencies of the site's other samples, so that no probability is 0
+SAME = 1 - 1e-9  # from this similarity on a sample is a copy, up to rounding: it would repeat its own label
 ALIKE = 0.999  # from this similarity on two samples count as near-duplicates
 FAR = 3.0  # so many quartile ranges above the upper quartile a distance counts as far off
 FEWEST = 20  # samples from which on quartiles mean something
@@ -44,11 +45,14 @@ def nearest(rows: Tensor, count: int = VOTES) -> Neighbours:
 
 
 def votes(near: Neighbours, labels: Tensor, classes: int) -> Tensor:
-    """Probabilities of the classes by the neighbours' labels, nearer ones counting more; the own label has no vote."""
+    """Probabilities of the classes by the neighbours' labels, nearer ones counting more.
+
+    The own label has no vote, and neither have copies of the sample.
+    """
     frequencies = torch.bincount(labels, minlength=classes).double()
     others = frequencies - torch.nn.functional.one_hot(labels, classes) + 1  # one imagined sample of each class
     found = IMAGINED * others / others.sum(1, keepdim=True)
-    weight = near.similarity.clamp(min=0)
+    weight = near.similarity.clamp(min=0).where(near.similarity < SAME, 0)
     found.scatter_add_(1, labels[near.places], weight)
     return found / found.sum(1, keepdim=True)
 

@@ -1,4 +1,4 @@
-"""The sum of the gradients of single samples, each shortened to a length first.
+"""The sum of the gradients of single samples, each shortened to a length and made whole first, so that it is exact.
 
 For small heads the lengths are known without any gradient: that of a linear layer is an outer product. For all other
 models torch.func gives the gradient of each sample. Either way a sample is alone with the loss, so that its gradient
@@ -7,6 +7,7 @@ cannot depend on others.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 
@@ -14,42 +15,97 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from fedwinnow.mathematics.heads import Head
+from fedwinnow.errors import RunError
+from fedwinnow.mathematics.heads import Head, Layer
 from fedwinnow.mathematics.losses import CrossEntropy, Loss, soft
 from fedwinnow.mathematics.payload import FlatModel, frozen_layers
+from fedwinnow.mathematics.private_noise import COARSE, FINE, MOST_SUMMED, exact, whole
 
-ROOM = 1 - 1e-4  # rounding to 32 bits must not make anything longer than the clip
-MEMORY = 2**25  # gradient numbers that are held at once
+ROOM = 1 - 1e-4  # rounding must not make anything longer than the clip
+NEARLY = 1 - 2**-24  # the same for 64 bits
+MEMORY = 2**24  # gradient numbers that are held at once
+TILE = 64  # rows: the processor computes so many numbers in one way
+PIECE = 2**12  # samples that are summed at once: their sum fits into the 53 bits of a float, so that it is exact
 
 
-def add_clipped(model: FlatModel, loss: Loss, x: Tensor, y: Tensor, classes: int, clip: float) -> None:
-    """Write the sum of clipped gradients of these samples into the model's gradient."""
-    model.gradient.zero_()
+def clipped_sum(model: FlatModel, loss: Loss, x: Tensor, y: Tensor, classes: int, clip: float) -> Tensor:
+    """The sum of the clipped gradients of these samples, in whole numbers of fine units of the clip."""
+    total = torch.zeros(model.trainable, dtype=torch.int64)
+    if len(x) > MOST_SUMMED:
+        raise RunError(f"--privacy sample: a step has {len(x)} samples; allowed: {MOST_SUMMED}. Use smaller batches.")
     if not len(x):
-        return
+        return total
     target = soft(y, x.new_zeros((1, classes), dtype=torch.float32))
-    if model.head is not None:
-        clipped_by_hand(model.head, loss, x.flatten(1), target, clip)
-        return
-    gradients = gradients_of(model, loss, classes)
-    size = max(1, MEMORY // max(1, model.trainable))
+    size = PIECE if model.head is not None else min(PIECE, max(1, MEMORY // max(1, model.trainable)))
+    gradients = None if model.head is not None else gradients_of(model, loss, classes)
     for inputs, targets in zip(torch.split(x, size), torch.split(target, size), strict=True):
-        add_shortened(model, gradients(inputs, targets), clip)
+        if gradients is None:
+            assert model.head is not None
+            total += sum_by_hand(model.head, loss, inputs.flatten(1), targets, clip)
+        else:
+            add_shortened(model, total, gradients(inputs, targets), clip)
+    return total
 
 
-def clipped_by_hand(head: Head, loss: Loss, x: Tensor, target: Tensor, clip: float) -> None:
-    """The sum for a small head; scaling the slope of a sample's scores scales its whole gradient."""
-    logits, inputs = head.forward(x)
-    slope = slopes(loss, logits, target)
-    squared = slope.square().sum(1) * squared_inputs(inputs, head.last.bias)
+def sum_by_hand(head: Head, loss: Loss, x: Tensor, target: Tensor, clip: float) -> Tensor:
+    """The sum for a small head.
+
+    A sample's gradient of a layer is the outer product of the slope of its output and its input. Both are rounded to
+    whole numbers, the one as a share of the clip and the other of its own length, so that the product is whole, too.
+    """
+    count = len(x)
+    x, target = exact(filled_up(x)), filled_up(target)
+    inputs = output_of(head.first, x).relu_() if head.hidden else x
+    slope = exact(slopes(loss, output_of(head.last, inputs).to(target), target))
+    pairs = [(slope, inputs, head.last)]
     if head.hidden:
-        before = torch.where(inputs > 0, slope @ head.last.weight, 0.0)
-        squared = squared + before.square().sum(1) * squared_inputs(x, head.first.bias)
-    factor = shortening(squared, clip)
-    # A sample whose numbers are not finite counts as 0: 0 times infinity would be no number.
-    used = (factor > 0)[:, None]
-    kept = [torch.where(used, value, 0.0) for value in (x, inputs, slope)]
-    head.backward(kept[0], kept[1], kept[2] * factor[:, None])
+        pairs.insert(0, (torch.where(inputs > 0, product(slope, exact(head.last.weight)), 0.0), x, head.first))
+    lengths = [squared_inputs(entered, layer.bias).sqrt() for _, entered, layer in pairs]
+    outer = [left * length[:, None] for (left, _, _), length in zip(pairs, lengths, strict=True)]
+    factor = shortening(torch.stack([left.square().sum(1) for left in outer]).sum(0), clip)[:, None] / clip
+    factor[count:] = 0
+    found = []
+    for left, length, (_, entered, layer) in zip(outer, lengths, pairs, strict=True):
+        # A sample whose numbers are not finite counts as 0: 0 times infinity would be no number.
+        left = whole(torch.where(factor > 0, left * factor, 0.0), COARSE)
+        right = entered if layer.bias is None else with_ones(entered)
+        right = whole(torch.where(factor > 0, right * (NEARLY / length.clamp(min=1e-30))[:, None], 0.0), COARSE)
+        summed = (left.t() @ right).to(torch.int64).cpu()
+        columns = entered.shape[1]
+        found += [summed[:, :columns].flatten(), summed[:, columns:].flatten()]
+    return torch.cat(found)
+
+
+def output_of(layer: Layer, x: Tensor) -> Tensor:
+    """What a layer makes of these rows."""
+    found = product(x, exact(layer.turned))
+    return found if layer.bias is None else found + exact(layer.bias)
+
+
+def product(rows: Tensor, matrix: Tensor) -> Tensor:
+    """The product of rows and a matrix, both rounded so far that it is exact.
+
+    The last bits of an ordinary one depend on the place of a row and on how many others there are.
+    """
+    bits = (52 - math.ceil(math.log2(max(2, len(matrix))))) // 2
+    left, right = power_above(rows.abs().amax(1, keepdim=True)), power_above(matrix.abs().amax())
+    return (whole(rows / left, bits) @ whole(matrix / right, bits)) * (left * right * 2.0 ** (-2 * bits))
+
+
+def power_above(largest: Tensor) -> Tensor:
+    """The power of two above this; 1 for what is no number."""
+    usable = largest.isfinite() & (largest > 0)
+    return torch.where(usable, 2.0 ** torch.where(usable, largest, 1.0).log2().floor().add(1), 1.0)
+
+
+def filled_up(rows: Tensor) -> Tensor:
+    """The rows with zeros after them, up to a multiple of TILE: the last numbers of all are computed otherwise."""
+    return torch.nn.functional.pad(rows, (0, 0, 0, -len(rows) % TILE))
+
+
+def with_ones(inputs: Tensor) -> Tensor:
+    """The inputs of a layer with one more, which is 1: that of the bias."""
+    return torch.cat([inputs, inputs.new_ones((len(inputs), 1))], 1)
 
 
 def squared_inputs(inputs: Tensor, bias: Tensor | None) -> Tensor:
@@ -100,13 +156,20 @@ def gradients_of(model: FlatModel, loss: Loss, classes: int) -> Callable[[Tensor
     return gradients
 
 
-def add_shortened(model: FlatModel, gradients: list[Tensor], clip: float) -> None:
-    """Add the sum of these gradients, each sample's shortened, to the model's gradient."""
-    squared = torch.stack([value.flatten(1).square().sum(1) for value in gradients]).sum(0)
-    factor = shortening(squared, clip)
-    for (_, place), value in zip(model.places(), gradients, strict=True):
-        flat = torch.where((factor > 0)[:, None], value.flatten(1), 0.0)
-        place.add_((factor @ flat).view(value.shape[1:]))
+def add_shortened(model: FlatModel, total: Tensor, gradients: list[Tensor], clip: float) -> None:
+    """Add the sum of these gradients, each sample's shortened and whole, to the total."""
+    squared = torch.stack([exact(value).flatten(1).square().sum(1) for value in gradients]).sum(0)
+    factor = (shortening(squared, clip) / clip)[:, None]
+    for slot, value in zip(model.slots, gradients, strict=False):
+        part = whole(torch.where(factor > 0, exact(value).flatten(1) * factor, 0.0), FINE).sum(0)
+        slot.view(total).add_(part.to(torch.int64).cpu().view(value.shape[1:]))
+
+
+def whole_update(update: Tensor, clip: float) -> Tensor:
+    """A site's update, shortened if it is longer, in whole numbers of fine units of the clip."""
+    value = exact(update)
+    factor = shortening(value.square().sum(), clip)
+    return whole(torch.where(factor > 0, value * (factor / clip), 0.0), FINE).to(torch.int64)
 
 
 def clipped_update(update: Tensor, clip: float) -> Tensor:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fedwinnow.errors import UsageError, unknown
 from fedwinnow.metrics.task import Figure
 from fedwinnow.study import statistics
+from fedwinnow.study.arrangement import PLAIN, Arrangement
 from fedwinnow.study.run_records import Record
 from fedwinnow.study.table_figures import Shown
-from fedwinnow.study.table_layout import PLAIN, Layout
 from fedwinnow.study.table_names import Names
 
 
@@ -41,7 +41,7 @@ class Duel:
         return f"{who}: {difference} on average, better in {better} of {settings}{test}."
 
 
-def duels(layout: Layout, shown: Shown, row: str) -> list[str]:
+def duels(layout: Arrangement, shown: Shown, row: str) -> list[str]:
     """The notes below a table about this row and each of the others."""
     names = layout.names
     row = names.row_named(row, layout.rows)
@@ -61,7 +61,7 @@ def duels(layout: Layout, shown: Shown, row: str) -> list[str]:
     return [heading, *(one.words(corrected[one.opponent]) for one in found)]
 
 
-def duel(layout: Layout, shown: Shown, row: str, opponent: str) -> Duel:
+def duel(layout: Arrangement, shown: Shown, row: str, opponent: str) -> Duel:
     """Compare two rows in every setting, at the seeds at which they have the same scene."""
     settings = ((layout.runs.get((row, one), {}), layout.runs.get((opponent, one), {})) for one in layout.columns)
     played = [pairs for mine, theirs in settings if (pairs := paired(mine, theirs, shown))]

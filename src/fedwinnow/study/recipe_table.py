@@ -9,13 +9,13 @@ from pathlib import Path
 
 from fedwinnow.errors import DataError, unknown
 from fedwinnow.metrics.detection import pearson, shared_ranks
+from fedwinnow.study.arrangement import Arrangement, uneven_settings
 from fedwinnow.study.recipes import Recipe, Scale
 from fedwinnow.study.run_records import Record, read_record
 from fedwinnow.study.statistics import Test
 from fedwinnow.study.sweep_plan import Plan
 from fedwinnow.study.table import Cell, Table, TableColumn, Wanted, build
 from fedwinnow.study.table_figures import shown_figures
-from fedwinnow.study.table_layout import Layout, uneven_settings
 from fedwinnow.study.table_names import Names
 
 ON_FEATURES = (
@@ -88,7 +88,7 @@ def recipe_table(
         raise DataError(f"{plan.out}: no finished run of {recipe.name}; start with: fedwinnow paper run {recipe.name}")
     rows = tuple(dict.fromkeys((*(chosen or recipe.rows), *(job.row for job in plan.jobs))))
     names = Names(style.rename, recipe.column_words())
-    layout = Layout(rows, recipe.columns(columns), runs, notes_of(recipe, scale, records), names)
+    layout = Arrangement(rows, recipe.columns(columns), runs, notes_of(recipe, scale, records), names)
     usual = ("last10", "best") if recipe.figures[0] in ("last10", "best", "last") else ()
     wanted = Wanted(
         show=",".join(dict.fromkeys((*recipe.figures, *usual))),

@@ -11,10 +11,10 @@ from fedwinnow.errors import DataError, UsageError, guess, speaks_python, unknow
 from fedwinnow.metrics.task import Figure
 from fedwinnow.notebook import html_table
 from fedwinnow.study import statistics
+from fedwinnow.study.arrangement import Arrangement, lay_out, named_layout
 from fedwinnow.study.one_against_all import duels, paired
 from fedwinnow.study.run_records import Record, finished, outdated_words, read_records
 from fedwinnow.study.table_figures import PICKS, Score, Shown, shown_figures
-from fedwinnow.study.table_layout import Layout, lay_out, named_layout
 from fedwinnow.study.table_names import Names
 
 OUTDATED = "†"  # the mark of a row with outdated runs, and of the note that explains it
@@ -146,7 +146,7 @@ def table_of(records: Sequence[Record], wanted: Wanted) -> Table:
     return build(layout or lay_out(done, wanted.rows, wanted.columns, names), records, wanted)
 
 
-def build(layout: Layout, records: Sequence[Record], wanted: Wanted) -> Table:
+def build(layout: Arrangement, records: Sequence[Record], wanted: Wanted) -> Table:
     """A table of runs that are sorted into cells already."""
     shown = shown_figures(wanted.show, wanted.score)
     done = finished(records)
@@ -178,7 +178,7 @@ def build(layout: Layout, records: Sequence[Record], wanted: Wanted) -> Table:
     )
 
 
-def judged(layout: Layout, setting: str, shown: Shown, wanted: Wanted) -> TableColumn:
+def judged(layout: Arrangement, setting: str, shown: Shown, wanted: Wanted) -> TableColumn:
     """One column with its winner, its ties or neither."""
     runs = {row: layout.runs.get((row, setting), {}) for row in layout.rows}
     values = {row: numbers(of_row, shown) for row, of_row in runs.items()}
@@ -221,7 +221,7 @@ def compare(best: dict[int, Record], other: dict[int, Record], shown: Shown, tes
     return statistics.paired_p([first for first, _ in pairs], [second for _, second in pairs], test)
 
 
-def ranking(layout: Layout, shown: Shown) -> tuple[dict[str, float], int]:
+def ranking(layout: Arrangement, shown: Shown) -> tuple[dict[str, float], int]:
     """Average ranks over the (setting, seed) pairs in which every competing row has a value, and how many there are."""
     rows = [row for row in layout.rows if layout.competes(row)]
     blocks = []
@@ -300,7 +300,7 @@ def meant(missing: Sequence[Shown], done: Sequence[Record]) -> str:
     return "".join(guess(figure.path, done[0].figures) for figure in missing if figure.name == figure.path)
 
 
-def unpaired(layout: Layout) -> list[str]:
+def unpaired(layout: Arrangement) -> list[str]:
     """Notes on seeds whose runs in one column have different scenes, so that their values are not compared."""
     found = []
     for setting in layout.columns:

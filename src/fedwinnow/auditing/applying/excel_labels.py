@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from fedwinnow.auditing.applying.table_labels import (
     places_of_changes,
     written_as,
 )
-from fedwinnow.data.sources.excel import Excel, in_words, refuse_bomb
+from fedwinnow.data.sources.excel import Excel, in_words, refuse_bomb, shown_first
 from fedwinnow.data.table_reading import TextTable, cell_text
 from fedwinnow.errors import DataError, missing_extra
 
@@ -30,8 +31,8 @@ def corrected_excel(path: Path, source: Excel, changes: dict[str, Change]) -> by
     names = names_of(labels, changes)
     wanted = places_of_changes(path, places_by_id(source, table.columns, len(table)), changes, labels, names)
     book = loaded(path)
-    sheet = book.worksheets[0] if source.sheet is None else book[source.sheet]
-    first, columns = header_of(sheet)
+    sheet = shown_first(book.worksheets) if source.sheet is None else book[source.sheet]
+    first, columns = header_of(sheet, source.header)
     values = {in_words(cell.value): cell.value for cell in cells_of(sheet, table, columns[source.label])}
     spelling = written_as(labels, names)
     if GIVEN not in columns:  # otherwise it was corrected before, and the first labels are in that column
@@ -52,8 +53,8 @@ def reversed_excel(path: Path, label: str) -> bytes:
     """The file with its first labels, without the two added columns."""
     book = loaded(path)
     for sheet in book.worksheets:
-        first, columns = header_of(sheet)
-        if {GIVEN, SOURCE, label} <= set(columns):
+        first, columns = header_of(sheet, having={GIVEN, SOURCE, label})
+        if first:
             for row in range(first + 1, sheet.max_row + 1):
                 if sheet.cell(row, columns[SOURCE]).value is not None:
                     sheet.cell(row, columns[label], sheet.cell(row, columns[GIVEN]).value)
@@ -78,12 +79,13 @@ def loaded(path: Path) -> Any:
         raise DataError(f"{path}: not a readable .xlsx file ({str(problem)[:200]}).") from None
 
 
-def header_of(sheet: Any) -> tuple[int, dict[str, int]]:
-    """The number of the first row that is not empty, and the column of each name in it."""
+def header_of(sheet: Any, line: int | None = None, having: Collection[str] = ()) -> tuple[int, dict[str, int]]:
+    """The number of the row with the names, and the column of each; 0 if there is none."""
     for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
-        if any(value is not None and value != "" for value in row):
-            return number, {cell_text(value): place for place, value in enumerate(row, start=1) if cell_text(value)}
-    return 1, {}
+        columns = {cell_text(value): place for place, value in enumerate(row, start=1) if cell_text(value)}
+        if columns and (line is None or number == line) and columns.keys() >= set(having):
+            return number, columns
+    return 0, {}
 
 
 def cells_of(sheet: Any, table: TextTable, column: int) -> list[Any]:

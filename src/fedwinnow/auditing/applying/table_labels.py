@@ -6,6 +6,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from fedwinnow.data.labels import class_names_of, class_numbers
 from fedwinnow.data.sources.csv import Csv
 from fedwinnow.data.sources.parquet import read_arrow
 from fedwinnow.data.sources.table_source import TableSource
-from fedwinnow.data.table_reading import cell_text, checked_rows, decode, sniff
+from fedwinnow.data.table_layout import AS_FOUND, SEPARATORS, Layout, rows_of, start_of
+from fedwinnow.data.table_reading import cell_text, decode
 from fedwinnow.data.text_encoding import Asked
 from fedwinnow.errors import DataError
 
 GIVEN, SOURCE = "label_given", "label_source"
+SOURCES = ("given", "review", "audit")  # what stands in the column SOURCE
 
 Row = list[str]
 
@@ -77,34 +80,59 @@ def names_of(labels: Sequence[str], changes: dict[str, Change]) -> tuple[str, ..
 # --- CSV -----------------------------------------------------------------------------------------------------------
 
 
-def read_csv_rows(path: Path, encoding: Asked = "auto") -> tuple[list[Row], dict[str, Any]]:
-    """All rows, the header first, and how the file is written."""
+@dataclass
+class TextFile:
+    """A text file with a table: its rows and what stands around them."""
+
+    above: str  # the lines before the names of the columns, as they are
+    rows: list[Row]  # the names first
+    below: list[Row]  # lines at the end that are no rows
+    delimiter: str
+    end: str  # of a line
+    codec: str
+
+    def content(self, path: Path) -> bytes:
+        """The file again, in its own dialect and encoding."""
+        stream = io.StringIO()
+        stream.write(self.above)
+        csv.writer(stream, delimiter=self.delimiter, lineterminator=self.end).writerows([*self.rows, *self.below])
+        try:
+            return stream.getvalue().encode(self.codec)
+        except UnicodeEncodeError as problem:
+            raise DataError(
+                f"{path}: the letter '{problem.object[problem.start]}' of a label cannot be written in the encoding of "
+                f"the file ({self.codec}). Save the file as UTF-8 CSV first."
+            ) from None
+
+
+def read_text_file(path: Path, encoding: Asked = "auto", layout: Layout = AS_FOUND) -> TextFile:
+    """A text file whole."""
     text, codec = decode(path, encoding)
-    dialect: dict[str, Any] = {
-        "delimiter": sniff(io.StringIO(text), path),
-        "lineterminator": "\r\n" if "\r\n" in text.partition("\n")[0] + "\n" else "\n",
-        "codec": codec,
-    }
-    return checked_rows(path, text, dialect["delimiter"]), dialect
+    lines = text_lines(text)
+    start = start_of(lines, path, layout)
+    notes: list[Row] = []
+    if layout.footer:
+        records = csv.reader(lines[start.above :], delimiter=start.delimiter)
+        notes = [row for row in records if any(map(str.strip, row))][-layout.footer :]
+    rows = [row for row, _ in rows_of(path, iter(lines[start.above :]), start, layout)]
+    return TextFile("".join(lines[: start.above]), rows, notes, start.delimiter, end_of_lines(text), codec)
 
 
-def csv_text(path: Path, rows: Sequence[Row], dialect: dict[str, Any]) -> bytes:
-    """The rows in the dialect and the encoding of the file."""
-    stream = io.StringIO()
-    csv.writer(stream, delimiter=dialect["delimiter"], lineterminator=dialect["lineterminator"]).writerows(rows)
-    try:
-        return stream.getvalue().encode(dialect["codec"])
-    except UnicodeEncodeError as problem:
-        raise DataError(
-            f"{path}: the letter '{problem.object[problem.start]}' of a label cannot be written in the encoding of the "
-            f"file ({dialect['codec']}). Save the file as UTF-8 CSV first."
-        ) from None
+def text_lines(text: str) -> list[str]:
+    """The lines of a text, each with its end."""
+    return list(io.StringIO(text, newline=""))
+
+
+def end_of_lines(text: str) -> str:
+    """How the first line ends."""
+    return "\r\n" if "\r\n" in text.partition("\n")[0] + "\n" else "\n"
 
 
 def corrected_csv(path: Path, source: TableSource, changes: dict[str, Change]) -> bytes:
     """The file with corrected labels."""
-    encoding: Asked = source.encoding if isinstance(source, Csv) else "auto"
-    (header, *body), dialect = read_csv_rows(path, encoding)
+    assert isinstance(source, Csv)
+    file = read_text_file(path, source.encoding, source.layout)
+    header, *body = file.rows
     check_columns(path, source, header)
     column = header.index(source.label)
     labels = [row[column] for row in body]
@@ -119,21 +147,35 @@ def corrected_csv(path: Path, source: TableSource, changes: dict[str, Change]) -
     for place, change in wanted.items():
         body[place][column] = spelling[change.label]
         body[place][place_of_source] = change.source
-    return csv_text(path, [header, *body], dialect)
+    return replace(file, rows=[header, *body]).content(path)
 
 
 def reversed_csv(path: Path, label: str) -> bytes:
     """The file with its first labels, without the two added columns."""
-    (header, *body), dialect = read_csv_rows(path)
-    if GIVEN not in header or SOURCE not in header or label not in header:
+    text, codec = decode(path)
+    lines, wanted = text_lines(text), {GIVEN, SOURCE, label}
+    for delimiter in SEPARATORS:
+        reader, above = csv.reader(lines, delimiter=delimiter), 0
+        for header in reader:
+            names = [name.strip() for name in header]
+            if wanted <= set(names):
+                break
+            above = reader.line_num
+        else:
+            continue
+        break
+    else:
         raise DataError(f"{path} has no columns {label}, {GIVEN} and {SOURCE}, so nothing can be undone in it.")
-    column, given = header.index(label), header.index(GIVEN)
-    dropped = {given, header.index(SOURCE)}
+    column, given = names.index(label), names.index(GIVEN)
+    dropped = {given, names.index(SOURCE)}
     rows = [header]
-    for row in body:
-        row[column] = row[given]
+    for row in reader:
+        if len(row) == len(header) and row[names.index(SOURCE)] in SOURCES:  # anything else is a note below the table
+            row[column] = row[given]
+            row = [cell for place, cell in enumerate(row) if place not in dropped]
         rows.append(row)
-    return csv_text(path, [[cell for place, cell in enumerate(row) if place not in dropped] for row in rows], dialect)
+    rows[0] = [cell for place, cell in enumerate(header) if place not in dropped]
+    return TextFile("".join(lines[:above]), rows, [], delimiter, end_of_lines(text), codec).content(path)
 
 
 # --- Parquet -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedwinnow.data.content_hash import contents_of_files
 from fedwinnow.data.dataset import Dataset, Samples
-from fedwinnow.data.dicom_headers import Header, groups_in, header_of, headers_of, numbered
+from fedwinnow.data.dicom_headers import Header, groups_in, header_of, headers_of, numbered, words_of
 from fedwinnow.data.dicom_pixels import OWN, VIEW, view_text, windows_in
 from fedwinnow.data.images import BrokenImage, ImageFrame, channel_statistics, load_images
 from fedwinnow.data.input_form import InputForm
@@ -197,6 +196,7 @@ class Dicom(LabelledFiles):
         told = Counter(tag for header in headers for tag in header.identifying)
         if self.deidentified or not told:
             return np.array(names, dtype=np.str_)
+        self.refuse_telling_paths(headers)
         telling = self.any_tells(names, headers)
         shown = ", ".join(f"{tag} ({count} files)" for tag, count in told.most_common())
         text = f"the files identify people: {shown}. None of this is written anywhere; patients are numbers in results"
@@ -207,6 +207,19 @@ class Dicom(LabelledFiles):
         self.tell(text)
         return np.array(instead if telling else names, dtype=np.str_)
 
+    def refuse_telling_paths(self, headers: Sequence[Header]) -> None:
+        """Refuse a folder or a table that is named after a patient, because results say where their data is."""
+        names = frozenset(word for header in headers for word in header.names if not word.isdigit())
+        numbers = frozenset(number for header in headers for number in header.numbers if len(number) > 2)
+        named = {"path": f"{self.path} {self.path.resolve().name}", "labels": str(self.labels or "")}
+        for which, text in named.items():
+            words = f" {' '.join(words_of(text))} "
+            if tells(text, names) or any(f" {number} " in words for number in numbers):
+                raise DataError(
+                    f"{self.name}: {which}= contains a name or an id of a patient, and results say where their data "
+                    "is. Rename the folder or the table; deidentified=true says that it is no real name."
+                )
+
     def any_tells(self, names: Sequence[str], headers: Sequence[Header]) -> bool:
         """Whether one of the names contains what identifies its patient."""
         return any(tells(name, header.private) for name, header in zip(names, headers, strict=True))
@@ -214,6 +227,6 @@ class Dicom(LabelledFiles):
 
 def tells(name: str, private: frozenset[str]) -> bool:
     """Whether a file name or an id contains what identifies a patient."""
-    plain = re.sub(r"[\W_]+", " ", name.casefold())
-    whole = set(plain.split())
+    whole = words_of(name)
+    plain = "".join(whole)
     return any(word in (plain if len(word) >= LONG_ENOUGH else whole) for word in private if len(word) > 2)

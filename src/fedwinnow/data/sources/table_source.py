@@ -18,6 +18,7 @@ from fedwinnow.data.images import BrokenImage, ImageFrame, channel_statistics, c
 from fedwinnow.data.input_form import InputForm
 from fedwinnow.data.labels import warn_of_alike_classes
 from fedwinnow.data.new_samples import NewSamples, of_image_files, of_table, of_texts
+from fedwinnow.data.number_forms import Decimal
 from fedwinnow.data.schema import TableSchema, encode_labels, encode_rows, read_schema
 from fedwinnow.data.schema_check import tell_differences
 from fedwinnow.data.schema_fitting import Wishes, fit
@@ -60,6 +61,9 @@ class TableSource(Source):
     keep: str | None = option(None, "Columns to train on although they look like ids, separated by |.")
     dates: Literal["auto", "day-first", "month-first", "text"] = option(
         "auto", "Whether 03/04/2021 is in April or in March; auto finds out; text leaves dates as they are."
+    )
+    decimal: Decimal = option(
+        "auto", "The decimal sign of numbers; the other one separates thousands. auto finds out, and says so in doubt."
     )
     ordered: str | None = option(None, "Columns with ordered values: grade:low<middle<high, several separated by |.")
     notes: str | None = option(None, "Columns of free text that an encoder reads, separated by |.")
@@ -106,7 +110,8 @@ class TableSource(Source):
 
     def read(self, path: Path) -> TextTable:
         """The table in a file, with its missing values and dates as the user says."""
-        return dataclasses.replace(self.read_file(path).without(names_in(self.missing_values)), dates=self.dates)
+        table = self.read_file(path).without(names_in(self.missing_values))
+        return dataclasses.replace(table, dates=self.dates, asked_decimal=self.decimal)
 
     def load(self) -> Dataset:
         """Read the tables, fit the schema or read it, and encode the rows."""
@@ -209,6 +214,14 @@ class TableSource(Source):
         if bool(schema.columns) != bool(features):
             raise DataError(
                 f"{self.schema} was fitted for other samples: a schema of rows cannot be used for images or texts."
+            )
+        lacking = [
+            f"'{name}'" for name in dict.fromkeys(column.name for column in schema.columns) if name not in table.names
+        ]
+        if lacking:
+            raise DataError(
+                f"{table.path} lacks {'columns' if len(lacking) > 1 else 'the column'} that {self.schema} has: "
+                f"{', '.join(lacking)}. Its columns: {', '.join(table.names)}. Names must be written alike."
             )
         for column in schema.columns:
             table.column(column.name)

@@ -5,9 +5,33 @@ const token = new URLSearchParams(location.search).get("token") || "";
 const phases = {
   waiting: "Waiting for the sites", running: "Running", finished: "Finished",
   failed: "Ended with an error", interrupted: "Interrupted",
+  training: "Training", judging: "Sites judge their labels", counting: "Sites count", writing: "Sites write their reports",
+  looks: "Sites count what people found",
+};
+// What the sites are asked to count in an audit.
+const questions = {
+  losses: "how well the models predict the labels", classes: "labels and predictions of each class",
+  sureness: "labels by how sure the models are", errors: "where wrong labels stand", decoys: "how odd labels are",
+  hundredths: "labels by their p_wrong", scores: "labels by their score", figures: "the labels that are called",
 };
 
+function heading(state) {
+  const phase = phases[state.phase] || state.phase;
+  if (!state.trainings || state.phase === "finished") return phase;
+  if (state.phase === "counting") return `Audit: sites count ${questions[state.question] || state.question}`;
+  const which = state.trainings > 1 && ["running", "training", "judging"].includes(state.phase)
+    ? `training ${state.training} of ${state.trainings}` : "";
+  if (["running", "training"].includes(state.phase)) return `Audit: ${which || "training"}`;
+  return `Audit: ${phase.toLowerCase()}${which ? ` (${which})` : ""}`;
+}
+
+function reason(site) {
+  if (site.lost) return `left out of the audit: ${site.lost}`;
+  return site.last_drop ? `${site.last_drop.when}: ${site.last_drop.reason}` : "";
+}
+
 function duration(seconds) {
+  if (seconds <= 1) return "a second";
   if (seconds < 90) return `${Math.ceil(seconds)} seconds`;
   if (seconds < 5400) return `${Math.round(seconds / 60)} minutes`;
   return `${(seconds / 3600).toFixed(1)} hours`;
@@ -47,13 +71,15 @@ function curve(points) {
 }
 
 function show(state) {
-  part("phase").textContent = phases[state.phase] || state.phase;
+  part("phase").textContent = heading(state);
   const there = state.sites.filter((site) => site.there).length;
   const facts = [`${there} of ${state.expected} sites are connected`];
-  if (state.rounds) facts.unshift(`${state.method}, round ${state.round} of ${state.rounds}`);
-  if (state.seconds_left !== null) facts.push(`about ${duration(state.seconds_left)} left`);
+  if (state.rounds && ["running", "training"].includes(state.phase) || state.rounds && !state.trainings) {
+    facts.unshift(`${state.method}, round ${state.round} of ${state.rounds}`);
+  }
+  if (state.seconds_left !== null) facts.push(`about ${duration(state.seconds_left)} ${state.trainings ? "of training " : ""}left`);
   part("facts").textContent = facts.join("; ");
-  part("progress").value = state.rounds ? state.round / state.rounds : 0;
+  part("progress").value = state.progress;
   part("accuracy").hidden = !state.accuracy.length;
   if (state.accuracy.length) {
     const [round, share] = state.accuracy[state.accuracy.length - 1];
@@ -63,7 +89,7 @@ function show(state) {
   }
   part("sites").replaceChildren(...state.sites.map((site) => row([
     [site.name], [site.there ? "yes" : "no", site.there ? "" : "away"], [site.samples ?? "–"], [site.dropped],
-    [site.last_drop ? `round ${site.last_drop.round}: ${site.last_drop.reason}` : ""],
+    [reason(site), site.lost ? "away" : ""],
   ])));
   part("refusals").hidden = !state.refused.length;
   part("refused").replaceChildren(...state.refused.map((text) => {

@@ -1,4 +1,4 @@
-"""What a coordinator can tell of a run under way: who is there, rounds, time left, accuracy, who was dropped."""
+"""What a coordinator can tell of a run or an audit under way: who is there, how far it is, who was left out and why."""
 
 from __future__ import annotations
 
@@ -22,17 +22,43 @@ class Attendance(Protocol):
     refused: dict[int, tuple[str, float]]
 
 
+class Step(Protocol):
+    """How far an audit is."""
+
+    @property
+    def what(self) -> str:
+        """What is done now."""
+
+    @property
+    def number(self) -> int:
+        """Which training it is."""
+
+    @property
+    def of(self) -> int:
+        """How many trainings there are."""
+
+    @property
+    def detail(self) -> str:
+        """The question, or why a site is lost."""
+
+    @property
+    def site(self) -> str:
+        """The site that is lost."""
+
+
 class Status(Watcher):
-    """Watches a run; `state` may be read from another thread at any time."""
+    """Watches a run or an audit; `state` may be read from another thread at any time."""
 
     def __init__(self, expected: int) -> None:
         self.lock = threading.Lock()
         self.roster: Attendance | None = None
         self.expected, self.phase, self.method = expected, "waiting", ""
         self.done, self.rounds = 0, 0
+        self.training, self.trainings, self.question = 0, 0, ""  # of an audit
         self.sites: tuple[str, ...] = ()
         self.accuracy: list[tuple[int, float]] = []
-        self.dropped: dict[str, list[tuple[int, str]]] = {}
+        self.dropped: dict[str, list[tuple[str, str]]] = {}  # by site: when, and why
+        self.lost: dict[str, str] = {}  # the sites that take no further part in an audit, and why
         self.ends: deque[float] = deque(maxlen=RECENT + 1)  # when the last rounds ended
 
     def meet(self, roster: Attendance) -> None:
@@ -43,6 +69,8 @@ class Status(Watcher):
         with self.lock:
             self.phase, self.method, self.done, self.rounds = "running", stage.method.name, done, rounds
             self.sites = () if stage.simulated else tuple(stage.site_names)
+            self.accuracy = []
+            self.ends.clear()  # what was between two trainings is no time of a round
             self.ends.append(time.monotonic())
 
     def round(self, row: dict[str, Any]) -> None:
@@ -51,12 +79,26 @@ class Status(Watcher):
             self.ends.append(time.monotonic())
             if row.get("accuracy") is not None:
                 self.accuracy = [*self.accuracy, (row["round"], float(row["accuracy"]))][-MOST_ROUNDS:]
+            when = f"training {self.training}, round {self.done}" if self.trainings > 1 else f"round {self.done}"
             for site, reason in row["dropped"].items():
-                self.dropped.setdefault(str(site), []).append((row["round"], one_line(reason)))
+                self.dropped.setdefault(str(site), []).append((when, one_line(reason)))
+
+    def step(self, step: Step) -> None:
+        """An audit goes on: the next training, a question, or without a site."""
+        with self.lock:
+            if step.what == "lost":
+                self.lost[step.site] = one_line(step.detail)
+                return
+            self.phase = "finished" if step.what == "over" else step.what
+            self.question = one_line(step.detail, 60)
+            if step.of:
+                self.training, self.trainings = step.number, step.of
+            if step.what == "training":
+                self.done = 0
 
     def finished(self, summary: dict[str, Any]) -> None:
         with self.lock:
-            self.phase = "finished"
+            self.phase = "judging" if self.trainings else "finished"
 
     def stopped(self, status: str) -> None:
         with self.lock:
@@ -68,13 +110,17 @@ class Status(Watcher):
         refused = {} if self.roster is None else dict(self.roster.refused)
         there = {facts["site"]: facts for facts in list(known.values())}
         with self.lock:
-            names = sorted({*self.sites, *there, *self.dropped})
+            names = sorted({*self.sites, *there, *self.dropped, *self.lost})
             return {
                 "phase": self.phase,
                 "method": self.method,
                 "expected": self.expected,
                 "round": self.done,
                 "rounds": self.rounds,
+                "training": self.training,
+                "trainings": self.trainings,
+                "question": self.question,
+                "progress": self.progress(),
                 "seconds_left": self.seconds_left(),
                 "accuracy": self.accuracy,
                 "sites": [self.site(name, there) for name in names],
@@ -89,11 +135,25 @@ class Status(Watcher):
             "there": name in there,
             "samples": there.get(name, {}).get("samples"),
             "dropped": len(drops),
-            "last_drop": {"round": drops[-1][0], "reason": drops[-1][1]} if drops else None,
+            "last_drop": {"when": drops[-1][0], "reason": drops[-1][1]} if drops else None,
+            "lost": self.lost.get(name),
         }
+
+    @property
+    def to_come(self) -> int:
+        """How many rounds are left, of all trainings."""
+        later = max(self.trainings - self.training, 0)
+        return self.rounds - self.done + later * self.rounds
+
+    def progress(self) -> float:
+        """The share of the rounds that are played."""
+        if self.phase in ("counting", "writing", "looks", "finished"):
+            return 1.0
+        whole = self.rounds * max(self.trainings, 1)
+        return 1 - self.to_come / whole if whole else 0.0
 
     def seconds_left(self) -> float | None:
         """The time of the recent rounds, for those to come; None before the first and after the last."""
-        if self.phase != "running" or len(self.ends) < 2:
+        if self.phase not in ("running", "training") or len(self.ends) < 2:
             return None
-        return (self.ends[-1] - self.ends[0]) / (len(self.ends) - 1) * (self.rounds - self.done)
+        return (self.ends[-1] - self.ends[0]) / (len(self.ends) - 1) * self.to_come

@@ -13,10 +13,10 @@ from fedwinnow.experiment.result import Result
 from fedwinnow.method_names import title_of
 from fedwinnow.randomness import Floats, Integers
 from fedwinnow.scene.scene import Scene
+from fedwinnow.study.arrangement import label, varies
 from fedwinnow.study.method_styles import DASHES, MethodStyle, method_styles
 from fedwinnow.study.run_records import Record
 from fedwinnow.study.scene_words import scene_in_words
-from fedwinnow.study.table_layout import label, varies
 
 
 class View:

@@ -17,7 +17,7 @@ COMMON = ("data", "clients", "partition", "noise", "model", "participation", "ro
 
 
 @dataclass(frozen=True)
-class Layout:
+class Arrangement:
     """Runs by row, column and seed."""
 
     rows: tuple[str, ...]
@@ -36,7 +36,7 @@ def lay_out(
     rows: Sequence[str] = ("method",),
     columns: Sequence[str] | None = None,
     names: Names = PLAIN,
-) -> Layout:
+) -> Arrangement:
     """Sort the runs into cells; without `columns`, the settings that differ make the columns."""
     keys = {key for record in records for key in record.settings}
     for flag, wanted in (("rows", rows), ("columns", columns or ())):
@@ -50,7 +50,7 @@ def lay_out(
         if record.seed in cell:
             raise clash(cell[record.seed], record)
         cell[record.seed] = record
-    return Layout(
+    return Arrangement(
         rows=ordered_rows(cells),
         columns=tuple(dict.fromkeys(column for _, column in cells)),
         runs=cells,
@@ -59,7 +59,7 @@ def lay_out(
     )
 
 
-def named_layout(records: Sequence[Record], names: Names = PLAIN) -> Layout | None:
+def named_layout(records: Sequence[Record], names: Names = PLAIN) -> Arrangement | None:
     """Rows and columns with the names and the order of their sweeps.
 
     None if a run does not belong to a sweep, or if two sweeps use the same names for different runs.
@@ -75,7 +75,7 @@ def named_layout(records: Sequence[Record], names: Names = PLAIN) -> Layout | No
     there = {name for cell in cells for name in cell}
     rows = tuple(row for row in dict.fromkeys(name["row"] for name in known) if row in there)
     columns = tuple(scene for scene in dict.fromkeys(name["scene"] for name in known) if scene in there)
-    return Layout(
+    return Arrangement(
         rows=rows,
         columns=columns,
         runs=cells,
