@@ -20,6 +20,7 @@ from fedwinnow.experiment.summary import plain
 from fedwinnow.federation.method import find_method
 from fedwinnow.setting import settings_in
 from fedwinnow.study import table_writers
+from fedwinnow.study.arrangement import Arrangement, common_settings, what_columns_are
 from fedwinnow.study.run_records import Record
 from fedwinnow.study.table import Table, Wanted, build
 from fedwinnow.study.table_names import Names
@@ -53,7 +54,7 @@ def table_of_results(sweeps: list[Path], show: str) -> Table:
     for record in records:
         cells.setdefault((record.row, record.column), {})[record.seed] = record
     notes = (*common_settings(records, {"method"}), *what_columns_are(cells, tuple(columns), Names()))
-    layout = Layout(tuple(rows.values()), tuple(columns), cells, notes)
+    layout = Arrangement(tuple(rows.values()), tuple(columns), cells, notes)
     return build(layout, records, Wanted(show))
 
 
