@@ -70,9 +70,27 @@ def test_small_counts_are_joined_until_none_stands_for_few_samples():
 def test_skill_is_what_the_surest_know_beyond_the_commonest_class():
     counts = Counts(np.array([[80.0, 20]]), np.array([[40.0, 2]]), 3)
     # Of the surest fifth 10 % differ; "always the commonest" differs in 40 %.
-    assert skill_of(counts, np.array([60.0, 30, 10])) == pytest.approx(1 - 0.1 / 0.4)
-    assert skill_of(counts, np.zeros(3)) == 0
-    assert skill_of(counts, np.array([100.0, 0, 0])) == 0
+    assert skill_of(counts, 0.6) == pytest.approx(1 - 0.1 / 0.4)
+    assert skill_of(counts, 1.0) == 0
+
+
+def test_knowing_the_site_is_no_skill():
+    """Every site has one class, and the models know which: that says nothing about single labels."""
+    luck = np.random.default_rng(0)
+    sites = []
+    for own in range(3):
+        classes = luck.dirichlet(np.ones(3), 200).astype(np.float32) * 0.01
+        classes[:, own] += 0.99
+        sites.append(Opinions(np.full(200, own), classes))
+    claims, p_wrong = claims_of(sites, 3)
+    assert claims.finding.skill == 0
+    assert np.isnan(np.concatenate(p_wrong)).all()
+
+
+def test_without_a_known_class_there_is_no_skill():
+    luck = np.random.default_rng(0)
+    sites = [Opinions(luck.integers(0, 5, 300), np.tile(np.eye(5, dtype=np.float32)[0], (300, 1))) for _ in range(2)]
+    assert claims_of(sites, 5)[0].finding.skill == 0
 
 
 def test_where_errors_go_by_hand():

@@ -237,13 +237,14 @@ class SiteFinding:
         return self.rate > 0
 
 
-def finding_of(sites: list[SiteCounts], by_class: ClassCounts) -> CommonFinding:
-    """Explain the counts of all sites."""
+def finding_of(sites: list[SiteCounts], by_class: ClassCounts, commonest: float) -> CommonFinding:
+    """Explain the counts of all sites; `commonest` labels are of the commonest known class of their site."""
     rows, classes = rows_of(sites), len(by_class.given)
     counts = Counts(
         summed(rows, [site.samples for site in sites]), summed(rows, [site.differing for site in sites]), classes
     )
-    skill = skill_of(counts, np.where(by_class.known, by_class.given, 0.0))
+    known = by_class.given[by_class.known].sum()
+    skill = skill_of(counts, commonest / known if known > 0 else 1.0)
     middles = (EDGES[1:] + EDGES[:-1]) / 2
     plain = explain(counts, middles / 3)
     if skill >= ENOUGH_SKILL:
@@ -281,10 +282,13 @@ def summed(rows: Integers, values: list[Floats]) -> Floats:
     return found
 
 
-def skill_of(counts: Counts, labels: Floats) -> float:
-    """1 - the share of differing labels among the surest samples / that of "always the commonest class"."""
-    by_chance = 1 - labels.max() / max(labels.sum(), TINY) if labels.any() else 0.0
-    return 1 - surest_differ(counts, SUREST) / by_chance if by_chance > 0 else 0.0
+def skill_of(counts: Counts, commonest: float) -> float:
+    """1 - the share of differing labels among the surest samples / that of "always the commonest class of the site".
+
+    `commonest` is the share of labels for which that is right: models know which classes a site has.
+    """
+    by_chance = 1 - commonest
+    return 1 - surest_differ(counts, SUREST) / by_chance if by_chance > TINY else 0.0
 
 
 def ranks_of(counts: Counts) -> Floats:
