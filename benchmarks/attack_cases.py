@@ -188,6 +188,11 @@ def shuffled(share: float) -> Callable[[Numbers, Luck], Numbers]:
     return spoil
 
 
+def useless(x: Numbers, luck: Luck) -> Numbers:
+    """The samples of the site are those of other people: no model can know their labels, which are right."""
+    return x[luck.permutation(len(x))]
+
+
 def closer_clouds(luck: Luck, seed: int) -> Sample:
     """Two normal clouds, which at one site overlap far more than at the others."""
     x, labels = two_bells(0.03)(luck)
@@ -286,14 +291,17 @@ def as_it_is(data: str) -> Make:
     return make
 
 
-RANDOM, COPIES, HARDER, FEW, LEAK, PERMUTED = (
+RANDOM, COPIES, HARDER, FEW, LEAK, PERMUTED, USELESS = (
     "nothing to learn",
     "copies",
     "a site with harder samples",
     "few samples",
     "a column that says the label",
     "labels of one site exchanged",
+    "samples of one site exchanged",
 )
+# Right labels beside samples that were exchanged are the same data as right samples beside labels that were exchanged.
+TOLD_APART_BY_NOBODY = (USELESS,)
 ATTACKS = [
     Attack("random-80-20", RANDOM, random_columns(1000, 3, (0.8, 0.2))),
     Attack("random-wide", RANDOM, random_columns(600, 200, (0.7, 0.3))),
@@ -322,6 +330,10 @@ ATTACKS = [
     Attack("segment-cells-mixed-here", HARDER, harder("segment", shuffled(0.3))),
     Attack("six-noisy-here", HARDER, harder("six", noisy(0.8))),
     Attack("clouds-closer-here", HARDER, closer_clouds),
+    Attack("fashion-very-noisy-here", HARDER, harder("fashion", noisy(2.5))),
+    Attack("digits-very-noisy-here", HARDER, harder("digits", noisy(2.5))),
+    Attack("cancer-noisy-here", HARDER, harder("cancer", noisy(1.5))),
+    Attack("segment-samples-exchanged-here", USELESS, harder("segment", useless)),
     Attack("digits-rare-classes", FEW, rare_classes),
     Attack("random-rare-classes", FEW, rare_and_random),
     Attack("clouds-60-tiny-sites", FEW, tiny_sites(clouds(0.1), 60)),

@@ -101,7 +101,12 @@ def settings_of(case: Case, seed: int, judge: str | None) -> AuditSettings:
 
 def trained(case: Case, seed: int, folder: Path, judge: str | None = None) -> Saved:
     """The opinions of the federations of one audit."""
-    judged = ask_judge(settings_of(case, seed, judge), folder, Execution(checkpoint_every=1000), ())
+    return opinions_of(settings_of(case, seed, judge), folder)
+
+
+def opinions_of(settings: AuditSettings, folder: Path) -> Saved:
+    """The same of any audit."""
+    judged = ask_judge(settings, folder, Execution(checkpoint_every=1000), ())
     server, halves = halves_of(judged)
     server.chosen_judge()
     judged = chosen_in(judged, halves, server.told)

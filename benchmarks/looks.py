@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwinnow.mathematics.look_curves import Curves, estimate, estimate_sites
+from fedwinnow.mathematics.look_curves import Curves, error_of_reviewers, estimate, estimate_sites
 from fedwinnow.mathematics.strata import Strata, first_looks, histogram, next_looks
 
 FIGURES = (
@@ -102,8 +102,11 @@ def measure_looks(
     *,
     runs: int = 20,
     seed: int = 0,
+    second: bool = False,
 ) -> dict[str, float | None]:
     """Means over runs of simulated looks, in which the reviewer's answers are turned round at the rate `error`.
+
+    `second`: a second person who errs as often looks at the same labels, as `review --reviewer` allows.
 
     `covers`: of all lists that end with a stratum, how many true shares lie in the 90 % interval, and `width` of
     these intervals; `overclaims`: of these lists, how many lower ends are more than 0.10 above the truth;
@@ -117,7 +120,7 @@ def measure_looks(
     """
     score, wrong = np.asarray(score, np.float64), np.asarray(wrong, bool)
     shares = [np.asarray(one, np.float64) for one in np.atleast_2d(opinions)] if np.size(opinions) else []
-    lines = [one_run(score, wrong, site, shares, looks, error, seed + run) for run in range(runs)]
+    lines = [one_run(score, wrong, site, shares, looks, error, seed + run, second=second) for run in range(runs)]
     names = dict.fromkeys([*FIGURES, *(name for line in lines for name in line)])
     return {name: mean_of([line.get(name) for line in lines]) for name in names}
 
@@ -130,6 +133,8 @@ def one_run(
     looks: int,
     error: float,
     seed: int,
+    *,
+    second: bool = False,
 ) -> dict[str, float | None]:
     """The figures of one set of looks."""
     luck = np.random.default_rng(seed)
@@ -138,23 +143,33 @@ def one_run(
     means = [np.bincount(place, one, len(strata)) / np.maximum(strata.sizes, 1) for one in opinions]
     lot = luck.permutation(len(score))
     by_stratum = [lot[place[lot] == number] for number in range(len(strata))]
-    said = wrong ^ (luck.random(len(wrong)) < error)
+    said = [wrong ^ (luck.random(len(wrong)) < error) for _ in range(2 if second else 1)]
     first = first_looks(strata.sizes, looks // 2)
-    found = answers(said, by_stratum, first)
-    likely = Curves.over(strata).with_opinions(means).after(first, found).likely()
+    found, assumed = answers(said, by_stratum, first)
+    likely = Curves.over(strata).with_opinions(means).after(first, found, assumed).likely()
     looked = first + next_looks(strata.sizes, first, likely, looks - looks // 2)
-    found = answers(said, by_stratum, looked)
-    result = estimate(strata, looked, found, opinions=means, seed=seed)
+    found, assumed = answers(said, by_stratum, looked)
+    result = estimate(strata, looked, found, opinions=means, error=assumed, seed=seed)
     truth = np.cumsum([wrong[rows].sum() for rows in by_stratum])
     figures = figures_of(result, truth, wrong)
     if site is not None:
-        figures |= site_figures(strata, by_stratum, looked, said, wrong, site, means, seed)
+        figures |= site_figures(strata, by_stratum, looked, said[0], wrong, site, means, seed)
     return figures
 
 
-def answers(said: NDArray[np.bool_], by_stratum: list[NDArray[np.int64]], looked: NDArray[np.int64]) -> Any:
-    """How many of the labels looked at are called wrong, per stratum."""
-    return np.array([int(said[rows[:many]].sum()) for rows, many in zip(by_stratum, looked.tolist(), strict=True)])
+def answers(
+    said: list[NDArray[np.bool_]], by_stratum: list[NDArray[np.int64]], looked: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], float]:
+    """How many of the labels looked at are called wrong, per stratum, and how many answers are taken to be wrong.
+
+    Where two people differ, a label counts half.
+    """
+    shown = [rows[:many] for rows, many in zip(by_stratum, looked.tolist(), strict=True)]
+    found = np.mean([[one[rows].sum() for rows in shown] for one in said], 0)
+    if len(said) == 1:
+        return found, error_of_reviewers(0, 0)
+    seen = np.concatenate(shown)
+    return found, error_of_reviewers(len(seen), int((said[0][seen] != said[1][seen]).sum()))
 
 
 def figures_of(result: Any, truth: NDArray[np.int64], wrong: NDArray[np.bool_]) -> dict[str, float | None]:

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from fedwinnow.errors import FedwinnowError
-from fedwinnow.federation.summing.party import Party, answered
+from fedwinnow.federation.summing.party import Numbers, Party, answered
 from fedwinnow.federation.summing.secure_sums import simulated_identity, simulated_peers
-from fedwinnow.federation.summing.sum_messages import Phase, as_text
+from fedwinnow.federation.summing.sum_messages import Phase, hash_of
 from fedwinnow.federation.summing.sum_server import SecureSum
 from fedwinnow.mathematics.fixed_point import Ring
 from fedwinnow.mathematics.payload import Payload
@@ -36,6 +36,7 @@ class Play:
     )
     sent: Meddle = as_it_is  # what a site makes of its answer
     seed: int = 0
+    questions: dict[int, bytes] = field(default_factory=dict)  # what sites were asked, if not the same as all
     once: Callable[[int, list[str]], None] = lambda site, members: None
     parties: dict[int, Party] = field(default_factory=dict)
     asked: list[tuple[Phase, int]] = field(default_factory=list)
@@ -58,8 +59,9 @@ class Play:
     def answer(self, phase: Phase, site: int, letter: Payload) -> Payload:
         """The answer of an honest site."""
         self.asked.append((phase, site))
-        more = {"form": as_text("numbers")} if phase == "masked" else {}
-        reply = answered(self.parties[site], phase, letter, lambda: self.ring(site), partial(self.once, site)) | more
+        question = self.questions.get(site, hash_of({}))
+        made = lambda: Numbers(self.ring(site), "numbers", question)  # noqa: E731
+        reply = answered(self.parties[site], phase, letter, made, partial(self.once, site))
         self.replies[phase, site] = reply
         return reply
 

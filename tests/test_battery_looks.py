@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks import battery_looks, battery_prior, does_it_help
+from benchmarks import battery_judges, battery_looks, battery_prior, does_it_help, looks
 from benchmarks.battery_cases import GIVEN, Case, all_cases, development_cases, drawn, made
 from benchmarks.looks import FIGURES
 
@@ -95,3 +95,38 @@ def test_the_share_of_the_way_by_hand():
         for stage, value, wrong in values
     ]
     assert "| a | 100 | 80.0 | 85.0 | 88.0 | 90.0 | 0.50 | 0.80 | 20, 8, 2 |" in does_it_help.page(lines)
+
+
+def test_two_people_who_differ_widen_the_interval_and_count_half():
+    said = [np.array([True, True, False, False]), np.array([True, False, False, False])]
+    found, error = looks.answers(said, [np.array([0, 1]), np.array([2, 3])], np.array([2, 1]))
+    assert found.tolist() == [1.5, 0]
+    assert error == looks.error_of_reviewers(3, 1) > looks.error_of_reviewers(0, 0)
+    one, alone = looks.answers(said[:1], [np.array([0, 1]), np.array([2, 3])], np.array([2, 1]))
+    assert one.tolist() == [2, 0]
+    assert alone == looks.error_of_reviewers(0, 0)
+    case = looks.made_up()[1]
+    widths = [
+        looks.measure_looks(case.score, case.wrong, error=0.2, runs=3, second=second)["width"]
+        for second in (False, True)
+    ]
+    assert widths[1] > widths[0]
+
+
+def line_of_judges(**changed: str) -> dict[str, str]:
+    """A line of the judges; every figure that is not named is 0.5."""
+    names = [f"loss_{name}" for name in ("mean", "knn", "both")]
+    names += [f"{kind}_{name}" for kind in ("precision", "auroc") for name in battery_judges.JUDGES]
+    return {"case": "a/uniform10/lot", "seed": "0", "taken": "both"} | dict.fromkeys(names, "0.5") | changed
+
+
+def test_the_page_of_judges_by_hand():
+    lines = [
+        line_of_judges(precision_auto="0.7"),
+        line_of_judges(seed="1", taken="mean", precision_auto="0.4", precision_mean="0.6"),
+    ]
+    text = battery_judges.page(lines)
+    assert (
+        "| a/uniform10/lot | both 1, mean 1 | 0.500 | 0.500 | 0.500 | 0.550 | 0.500 | 0.500 | 0.500 | 0.550 |" in text
+    )
+    assert "`auto` is better than `mean` in 1 of 2 audits, worse in 1, +0.000 on average." in text

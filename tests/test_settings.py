@@ -45,9 +45,9 @@ OTHERS = {
     "Export": {"out"},
     "Evaluate": {"data", "out", "seed"},
     "Figure": {"out"},
-    "Join": {"data", "scene", "clients", "least_count", "out"},  # the site's own
+    "Join": {"data", "scene", "clients", "encoder", "least_count", "out"},  # the site's own
     "PaperTable": {"test"},
-    "Predict": {"data", "out"},
+    "Predict": {"data", "encoder", "out"},
     "Printed": {"out"},
     "SceneDraw": {"out"},
     "SceneExport": {"out"},

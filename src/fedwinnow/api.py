@@ -58,7 +58,13 @@ def run(asked: RunKeywords, given: Mapping[str, Any]) -> Result:
 
 @speaks_python
 def load(
-    folder: str | Path, *, site: str | None = None, device: str | None = None, model: Any = None, method: Any = None
+    folder: str | Path,
+    *,
+    site: str | None = None,
+    device: str | None = None,
+    model: Any = None,
+    method: Any = None,
+    encoder: Any = None,
 ) -> Result:
     """The result of a run that was played before, with its trained model.
 
@@ -67,5 +73,6 @@ def load(
 
     `site` chooses a model where every site has its own (methods `local` and `rhfl`). `model` is the module or function
     that a program gave to the run, and `method` a method that was defined there; a run folder has only their names.
+    `encoder` names the files of the run's encoder where they lie elsewhere than then: "transformers:path=FOLDER".
     """
-    return Result(folder, site=site, device=device, model=model, method=method)
+    return Result(folder, site=site, device=device, model=model, method=method, encoder=encoder)

@@ -330,6 +330,13 @@ def test_a_row_without_its_file_is_named(tmp_path, text, words):
         quiet(f"dicom:path={folder},labels={tmp_path / 'l.csv'}")
 
 
+def test_zeros_that_a_spreadsheet_took_away_are_said(tmp_path):
+    folder = scans(tmp_path, 4)
+    (tmp_path / "l.csv").write_text("id,label\n0,a\n1,b\n2,a\n3,b\n")
+    with pytest.raises(DataError, match=r"is named '0'.* '000' is there: a spreadsheet has taken the zeros"):
+        quiet(f"dicom:path={folder},labels={tmp_path / 'l.csv'}")
+
+
 def test_only_what_is_there(tmp_path):
     folder = scans(tmp_path, 4)
     (tmp_path / "l.csv").write_text("id,label\n000,a\n001,b\n999,b\n")

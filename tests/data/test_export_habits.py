@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 
 from fedwinnow.auditing.applying.changes import Change
+from fedwinnow.auditing.applying.excel_labels import corrected_excel, reversed_excel
 from fedwinnow.auditing.applying.table_labels import corrected_csv, reversed_csv
 from fedwinnow.data.load import load
 from fedwinnow.data.sources.csv import Csv
+from fedwinnow.data.sources.excel import Excel
 from fedwinnow.errors import DataError, FedwinnowWarning
 
 
@@ -76,6 +79,7 @@ TITLES = {
     "a line and a blank one": "Laboratory export\n\n",
     "padded, as Excel does": "Laboratory export;;\n;;\n",
     "with the other separator": "Laboratory, ward 3, Dr. Ng, November\n",
+    "shorter than the rows it stands above": "Laboratory;2026\n",
     "several": "Laboratory\nWard: 3\nFrom; 1.1.2026\n",
 }
 
@@ -196,6 +200,31 @@ def test_letters_of_windows_are_not_taken_for_those_of_dos(write, words):
         assert set(load_csv(path).class_names) == set(words.split(","))
 
 
+# --- files that are not what they are called -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"PK\x03\x04" + b"\0" * 50, r"a spreadsheet \(\.xlsx\) .* excel:path=FILE"),
+        (b"PAR1" + b"\0" * 50, "parquet:path=FILE"),
+        (b"\xd0\xcf\x11\xe0" + b"\0" * 50, r"an old spreadsheet \(\.xls\)"),
+        (b"\x89HDF\r\n", "h5:path=FOLDER"),
+        (b"%PDF-1.4\n1;2\n", "a PDF"),
+        (b"\xef\xbb\xbf\r\n <HTML><table><tr><td>age</td></tr></table>", "a web page"),
+        (b'<?xml version="1.0"?><Workbook>', "XML"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(write, content, words):
+    with pytest.raises(DataError, match=rf"table\.csv: not a text file with a table, but .*{words}"):
+        load_csv(write(content))
+
+
+def test_a_text_that_is_called_a_spreadsheet(write):
+    pytest.importorskip("openpyxl", reason="the extra `excel` is not installed")
+    assert "a text file, whatever its name says. Read it with csv:path=" in refused(write(TABLE, "a.xlsx"))
+
+
 # --- spreadsheets --------------------------------------------------------------------------------------------------
 
 SHEET = [["age", "sex", "label"], [1, "m", "a"], [3, "f", "b"], [3, "f", "b"]]
@@ -214,6 +243,13 @@ def test_titles_and_notes_in_a_sheet(workbook):
     assert rows(load_excel(path, header=3, footer=1)) == plain
     assert "looks like one of totals" in refused(workbook([*SHEET, [7, "Total", "b"]]))
     assert "two columns are named 'age'" in refused(workbook([["age", "age", "label"], [1, 2, "a"]]))
+
+
+def test_the_names_may_be_longer_than_the_rows(workbook, write):
+    more = [[*SHEET[0], "empty"], *SHEET[1:]]
+    path = workbook([["Report"], *more], lambda sheet: sheet.merge_cells("A1:C1"))
+    assert "write header=2" in refused(path)
+    assert "write header=2" in refused(write("Report\nage;label;empty\n1;a;\n2;b;\n"))
 
 
 def test_the_first_sheet_that_is_not_hidden_is_read(workbook):
@@ -245,9 +281,39 @@ def test_hidden_rows_and_columns_are_read_and_said(workbook):
 
     with pytest.warns(FedwinnowWarning) as told:
         assert len(load_excel(workbook(SHEET, hide)).train) == 3
-    first, second = (str(one.message) for one in told)
+    first, second = (str(one.message) for one in told if one.category is FedwinnowWarning)
     assert "1 rows (line 3) are hidden in the spreadsheet, and were read all the same" in first
     assert "1 columns ('sex') are hidden" in second
+
+
+def test_corrected_labels_in_a_sheet_with_titles_and_notes(workbook):
+    openpyxl = pytest.importorskip("openpyxl")
+
+    def hide(sheet):
+        sheet.sheet_state = "hidden"
+        sheet.append(["age", "label"])
+
+    path = workbook([["Report"], [], *SHEET, [None, "Printed by Ng"]], lambda sheet: sheet.merge_cells("A1:C1"), hide)
+    source = Excel(path=path, label="label", header=3, footer=1)
+
+    def cells(content: bytes) -> list[list]:
+        book = openpyxl.load_workbook(io.BytesIO(content))
+        assert book.worksheets[0].max_row == 1
+        return [[value for value in row if value is not None] for row in book["Export"].iter_rows(values_only=True)]
+
+    with pytest.warns(FedwinnowWarning, match="'Export' was read"):
+        corrected = corrected_excel(path, source, {"2": Change("b", "a", "review")})
+    before = cells(path.read_bytes())
+    assert cells(corrected) == [
+        *before[:2],
+        [*before[2], "label_given", "label_source"],
+        [*before[3], "a", "given"],
+        [3, "f", "a", "b", "review"],
+        [*before[5], "b", "given"],
+        before[6],
+    ]
+    path.write_bytes(corrected)
+    assert cells(reversed_excel(path, "label")) == before
 
 
 def test_marks_are_found_across_pieces_of_the_file(workbook, monkeypatch):

@@ -28,7 +28,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::fedwinnow.errors.FedwinnowWarni
 LABELS = "id,label\n" + "".join(f"{name},{'xy'[place % 2]}\n" for place, name in enumerate("abcdef"))
 BAD = "c"  # the sample whose file is damaged; it is named in row 3
 
-Damage = Callable[[random.Random, Path], None]
+# Damage tells whether the file cannot be read for certain; a case is the data, and the same.
+Damage = Callable[[random.Random, Path], bool]
+Case = tuple[str, bool]
 
 
 def broken_bytes(dice: random.Random, path: Path) -> None:
@@ -82,14 +84,19 @@ SHAPES = [
 ]
 
 
-def broken_dicom(dice: random.Random, path: Path) -> None:
+SURELY = SHAPES[:4] + SHAPES[7:12]
+
+
+def broken_dicom(dice: random.Random, path: Path) -> bool:
     """Wrong transfer syntaxes, shapes and texts in place of numbers."""
     kind = dice.randrange(5)
     if kind == 0:
         good = b"1.2.840.10008.1.2.1\0"
         path.write_bytes(path.read_bytes().replace(good, dice.choice(SYNTAXES).encode().ljust(20, b"\0")[:20], 1))
     elif kind == 1:
-        slice_file(path, bleeding(0, 0), planted=False, **dice.choice(SHAPES))
+        shape = dice.choice(SHAPES)
+        slice_file(path, bleeding(0, 0), planted=False, **shape)
+        return shape in SURELY
     elif kind == 2:
         slice_file(path, bleeding(0, 0), planted=False, RescaleSlope="12345678", WindowCenter="12345679")
         number = dice.choice([b"12345678", b"12345679"])
@@ -104,19 +111,21 @@ def broken_dicom(dice: random.Random, path: Path) -> None:
         content.save_as(path)
     else:
         broken_bytes(dice, path)
+    return False
 
 
-def dicom_case(folder: Path, dice: random.Random) -> str:
+def dicom_case(folder: Path, dice: random.Random) -> Case:
     for place, name in enumerate("abcdef"):
         slice_file(folder / "x" / f"{name}.dcm", bleeding(place % 2, place), place, planted=False)
-    broken_dicom(dice, folder / "x" / f"{BAD}.dcm")
-    return "dicom:path=x,labels=labels.csv,deidentified=true" + dice.choice(["", ",window=brain+bone", ",lazy=true"])
+    surely = broken_dicom(dice, folder / "x" / f"{BAD}.dcm")
+    options = dice.choice(["", ",window=brain+bone", ",lazy=true"])
+    return f"dicom:path=x,labels=labels.csv,deidentified=true{options}", surely and "lazy" not in options
 
 
 # --- HDF5 ----------------------------------------------------------------------------------------------------------
 
 
-def broken_h5(dice: random.Random, path: Path) -> None:
+def broken_h5(dice: random.Random, path: Path) -> bool:
     """Wrong types, shapes and sizes, links, texts in place of numbers."""
     arrays = [
         np.zeros((0, 4)),
@@ -135,7 +144,7 @@ def broken_h5(dice: random.Random, path: Path) -> None:
     kind = dice.randrange(5)
     if kind == 0:
         broken_bytes(dice, path)
-        return
+        return False
     with h5py.File(path, "w") as content:
         if kind == 1:  # a bomb: nothing is stored, and everything is stated
             shape = dice.choice([(10**9, 1024), (10**6, 10**6), (2**40, 4), (10**9, 1)])
@@ -149,29 +158,32 @@ def broken_h5(dice: random.Random, path: Path) -> None:
             content.create_group("more")
         else:
             content["features"] = dice.choice(arrays)
+    return True
 
 
-def h5_case(folder: Path, dice: random.Random) -> str:
+def h5_case(folder: Path, dice: random.Random) -> Case:
     (folder / "x").mkdir()
     for place, name in enumerate("abcdef"):
         with h5py.File(folder / "x" / f"{name}.h5", "w") as content:
             content.create_dataset("features", data=np.full((3, 4), place, np.float32), compression="gzip")
-    broken_h5(dice, folder / "x" / f"{BAD}.h5")
-    return "h5:path=x,labels=labels.csv" + dice.choice(["", ",key=features"])
+    surely = broken_h5(dice, folder / "x" / f"{BAD}.h5")
+    return "h5:path=x,labels=labels.csv" + dice.choice(["", ",key=features"]), surely
 
 
 # --- Parquet and .npz of vectors -------------------------------------------------------------------------------------
 
 
-def vectors_case(folder: Path, dice: random.Random) -> str:
+def vectors_case(folder: Path, dice: random.Random) -> Case:
+    surely = False
     ids, values = list("abcdef"), [[float(place), 1.0] for place in range(6)]
     strange = [None, [], [1.0], [1.0, None], [1.0, 2.0, 3.0], [float("nan"), 0.0], [float("inf"), 0.0], [1e300, 0.0]]
     if dice.random() < 0.5:
         path = folder / "v.parquet"
         if dice.random() < 0.5:
-            values[2] = dice.choice(strange)
+            values[2], surely = dice.choice(strange), True
         columns = {"id": ids, "v": values}
         if dice.random() < 0.2:
+            surely = True
             columns = {"id": ids, "v": dice.choice([ids, [[name] for name in ids], [{"a": 1}] * 6, [b"x"] * 6])}
         parquet.write_table(pyarrow.table(columns), path)
     else:
@@ -184,13 +196,13 @@ def vectors_case(folder: Path, dice: random.Random) -> str:
         np.savez(path, x=array, id=named)
     if dice.random() < 0.4:
         broken_bytes(dice, path)
-    return f"embeddings:path={path.name},labels=labels.csv"
+    return f"embeddings:path={path.name},labels=labels.csv", surely
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def excel_case(folder: Path, dice: random.Random) -> str:
+def excel_case(folder: Path, dice: random.Random) -> Case:
     book = openpyxl.Workbook()
     sheet = book.active
     rows = [
@@ -202,8 +214,13 @@ def excel_case(folder: Path, dice: random.Random) -> str:
         row[dice.randrange(len(row))] = dice.choice([None, "", "#N/A", "=1/0", "soon", 1e308, "a" * 5000, True, "b"])
     if dice.random() < 0.3:
         dice.choice(rows).append("more")
-    for row in rows[: dice.choice([1, 2, 7, 7, 7])]:
+    for row in [*[["Report"]] * dice.choice([0, 0, 0, 1, 2]), *rows[: dice.choice([1, 2, 7, 7, 7])]]:
         sheet.append(row)
+    if dice.random() < 0.2:
+        sheet.merge_cells(dice.choice(["A1:D1", "A2:A4", "B3:C3", "XFD1:XFD9"]))
+    if dice.random() < 0.2:
+        sheet.row_dimensions[dice.randint(1, 9)].hidden = True
+        sheet.column_dimensions[dice.choice("ABCDXZ")].hidden = True
     stream = io.BytesIO()
     book.save(stream)
     path = folder / "t.xlsx"
@@ -212,7 +229,8 @@ def excel_case(folder: Path, dice: random.Random) -> str:
         broken_bytes(dice, path)
     elif dice.random() < 0.5:
         damaged_part(dice, path)
-    return "excel:path=t.xlsx,label=label,id=id"
+    options = dice.choice(["", "", "", ",header=2", ",header=3,footer=1", ",footer=9"])
+    return f"excel:path=t.xlsx,label=label,id=id{options}", False
 
 
 def damaged_part(dice: random.Random, path: Path) -> None:
@@ -235,42 +253,45 @@ def damaged_part(dice: random.Random, path: Path) -> None:
             archive.writestr(part, content)
 
 
-CELLS = ["", "30.02.2021", "99.99.9999", "1.234,5", "1,2,3", "ja", "null", '"', "high", "\0", "b", "9" * 400, "inf"]
+CELLS = [
+    *("", "30.02.2021", "99.99.9999", "1.234,5", "1,2,3", "ja", "null", '"', "high", "\0", "b", "9" * 400, "inf"),
+    *("12 mg", "1.234", "1.23E+10", "Total", "01.02.21", "120/80", "1 234", "'", "\u2212", "0 " * 300, "1e999 mg"),
+]
+ABOVE = ["", "", "Report\r\n", "Report;2026;\r\n\r\n", "sep=;\r\n", '"open\r\n', "\r\n\r\n", "a,b,c,d,e,f\r\n"]
+BELOW = ["", "", "\r\nTotal;5", "\r\nprinted;today;by;Ng;x;y;z", "\r\n;;;;\r\n;;", "\r\n42 rows\r\n"]
+LAYOUTS = [
+    "",
+    "",
+    ",header=2",
+    ",header=3",
+    ",header=99",
+    ",footer=1",
+    ",footer=9",
+    ",decimal=comma",
+    ",encoding=cp850",
+]
 
 
-def text_case(folder: Path, dice: random.Random) -> str:
+def text_case(folder: Path, dice: random.Random) -> Case:
     separator, ending = dice.choice([(";", "csv"), ("\t", "tsv"), (",", "csv")])
     rows = [["id", "age", "seen", "grade", "label"]]
     rows += [[name, f"3{n},5", f"0{n + 1}.02.2021", "low", "xy"[n % 2]] for n, name in enumerate("abcdef")]
     for _ in range(dice.randint(1, 3)):
         row = dice.choice(rows)
-        cells = [
-            "",
-            "30.02.2021",
-            "99.99.9999",
-            "1.234,5",
-            "1,2,3",
-            "ja",
-            "null",
-            '"',
-            "high",
-            "\0",
-            "b",
-            "9" * 400,
-            "inf",
-        ]
-        row[dice.randrange(len(row))] = dice.choice(cells)
+        row[dice.randrange(len(row))] = dice.choice(CELLS)
     if dice.random() < 0.2:
         dice.choice(rows).append("more")
-    text = "\r\n".join(separator.join(row) for row in rows)
+    text = dice.choice(ABOVE) + "\r\n".join(separator.join(row) for row in rows) + dice.choice(BELOW)
     path = folder / f"t.{ending}"
-    path.write_bytes(text.encode(dice.choice(["utf-8", "latin-1", "utf-16", "utf-16-le", "utf-8-sig"]), "replace"))
+    path.write_bytes(
+        text.encode(dice.choice(["utf-8", "latin-1", "cp850", "utf-16", "utf-16-le", "utf-8-sig"]), "replace")
+    )
     if dice.random() < 0.3:
         broken_bytes(dice, path)
-    return f"csv:path={path.name},label=label,id=id,ordered=grade:low<high"
+    return f"csv:path={path.name},label=label,id=id,ordered=grade:low<high{dice.choice(LAYOUTS)}", False
 
 
-def labels_case(folder: Path, dice: random.Random) -> str:
+def labels_case(folder: Path, dice: random.Random) -> Case:
     """Good files, and a table of labels that does not fit them."""
     for place, name in enumerate("abcdef"):
         slice_file(folder / "x" / f"{name}.dcm", hounsfield(np.full((2, 2), place)), place, planted=False)
@@ -278,18 +299,20 @@ def labels_case(folder: Path, dice: random.Random) -> str:
     place = dice.randrange(len(lines))
     wrong = ["", "a,x", "zz,x", "a", "a,", ",x", "a,x,y", "../c,x", "/etc/passwd,x", "c.dcm,x", "\0,x"]
     lines[place] = dice.choice(wrong)
+    surely = place == 0 or not (lines[place] == "" or lines[place].startswith(LABELS.splitlines()[place][0]))
     (folder / "labels.csv").write_text("\n".join(lines) + "\n")
     if dice.random() < 0.3:
         broken_bytes(dice, folder / "labels.csv")
-    return "dicom:path=x,labels=labels.csv,deidentified=true"
+        surely = False
+    return "dicom:path=x,labels=labels.csv,deidentified=true", surely
 
 
 CASES = {
     "dicom": (dicom_case, 130),
     "h5": (h5_case, 110),
     "vectors": (vectors_case, 110),
-    "excel": (excel_case, 70),
-    "text": (text_case, 70),
+    "excel": (excel_case, 100),
+    "text": (text_case, 150),
     "labels": (labels_case, 50),
 }
 BROKEN_FILE = {
@@ -318,11 +341,12 @@ def test_malformed_files(tmp_path, monkeypatch, kind):
         monkeypatch.chdir(folder)
         monkeypatch.setenv("FEDWINNOW_CACHE", str(folder / "cache"))
         (folder / "labels.csv").write_text(LABELS)
-        spec = make(folder, random.Random(f"{kind} {case}"))
+        spec, surely = make(folder, random.Random(f"{kind} {case}"))
         before = set(folder.rglob("*"))
         code, said = spoken(f"scene make --data {spec} --clients 2 --test 0 --quiet --out out")
         ends[code] += 1
         assert code in (0, 2, 3), (case, said)
+        assert code or not surely, case
         if code:
             assert BROKEN_FILE[kind] in said, (case, said)
             assert kind not in ("dicom", "h5") or "row 3 (line 4)" in said, (case, said)

@@ -364,6 +364,13 @@ def test_what_another_site_writes_otherwise_is_said(write, shared, text, words):
     assert len(told) == 1
 
 
+def test_all_columns_that_another_site_lacks_are_named(write, shared):
+    with pytest.raises(
+        DataError, match=r"b\.csv lacks columns that .*schema\.json has: 'height', 'sex'\. Its columns: h"
+    ):
+        load_csv(write("h,label\n1,a\n2,b\n", "b.csv"), schema=shared)
+
+
 def test_ten_deviations_are_the_limit(write, shared):
     off = 10 * 0.0816496580927726
     silent(write(f"height,sex,label\n{1.7 + off * 0.999},f,a\n{1.7 + off * 0.999},m,b\n", "b.csv"), schema=shared)
@@ -461,7 +468,11 @@ def test_a_sheet_with_a_mistake_is_named(workbook, sheet_rows, words):
 
 def test_an_old_workbook_and_other_files_are_refused(tmp_path):
     pytest.importorskip("openpyxl", reason="the extra `excel` is not installed")
-    for content, words in ((b"\xd0\xcf\x11\xe0" + b"0" * 600, "old .xls"), (b"age,label\n", "not a readable .xlsx")):
+    for content, words in (
+        (b"\xd0\xcf\x11\xe0" + b"0" * 600, "old .xls"),
+        (b"age,label\n", "a text file"),
+        (b"age\0label", "not a readable .xlsx"),
+    ):
         (tmp_path / "a.xlsx").write_bytes(content)
         with pytest.raises(DataError, match=words):
             load(tmp_path / "a.xlsx")

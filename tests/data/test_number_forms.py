@@ -77,6 +77,8 @@ def read(cells, decimal: str = ".", asked: str = "auto", **more) -> list[float] 
         (["-1.234,5", "+2,0", "\u22123,5"], ",", [-1234.5, 2, -3.5]),
         (["1,5e-3", "2,0E+02"], ",", [0.0015, 200]),
         (["50.123", "49.998"], ".", [50.123, 49.998]),
+        (["50,123", "49,998"], ",", [50.123, 49.998]),
+        (["1,5", "2,25"], "either", [1.5, 2.25]),
         (["50.123", "1.5"], ",", [50.123, 1.5]),
         (["12,34,567"], ".", None),
         (["1,2,3"], ".", None),
@@ -102,7 +104,7 @@ def test_a_number_is_read_as_its_column_writes_it(cells, decimal, expected):
         ),
         (
             ["1,234", "950"],
-            ",",
+            "either",
             [1.234, 950],
             "the comma is taken as the decimal sign. Write decimal=point if it separates",
         ),
@@ -126,21 +128,36 @@ def test_a_number_that_can_be_read_in_two_ways_is_said(cells, decimal, expected,
     assert other != expected
 
 
+def test_numbers_with_thousands_are_no_ids(write):
+    text = "platelets;label\n" + "".join(f"{150 + row}.{row:03};{'ab'[row % 2]}\n" for row in range(60))
+    assert silent(write(text), decimal="comma").sample_shape == (1,)
+    with pytest.warns(FedwinnowWarning, match="a different whole number in every row"), pytest.raises(DataError):
+        load_csv(write(text.replace(".", "")))
+
+
 def test_other_columns_tell_the_decimal_sign():
     assert read(["1.234", "950"], ",", y=["1,5", "2"]) == [1234, 950]
     assert read(["1.234", "950"], ",", y=["1.5", "2"]) == [1.234, 950]
     assert read(["1,234", "950"], ".", y=["1,5", "2"]) == [1.234, 950]
+    assert read(["1,234", "950"], ",", y=["1.5", "2"]) == [1234, 950]
+    assert read(["1,234", "950"], "either", y=["0,25", "2"]) == [1.234, 950]
     assert read(["1,234", ""], ".", y=["0.25", "2"])[0] == 1234
     with pytest.warns(FedwinnowWarning, match="in two ways"):
         numbers_and_unit(table_of(["1.234", "950"], ",", y=["1.5", "1,5"]), "x")
 
 
 def test_the_user_decides(write):
-    text = "x;label\n1.234;a\n3.234;b\n"
-    assert silent(write(text), decimal="comma").columns[0].mean == 2234
-    assert silent(write(text), decimal="point").columns[0].mean == 2.234
+    text = "x;label\n1.234;a\n950;b\n"
+    assert silent(write(text), decimal="comma").columns[0].mean == 1092
+    assert silent(write(text), decimal="point").columns[0].mean == 475.617
     with pytest.warns(FedwinnowWarning, match="in two ways"):
         load_csv(write(text))
+
+
+def test_nothing_is_said_where_only_the_scale_is_in_doubt(write):
+    text = "x;label\n1.234;a\n3.234;b\n"
+    assert rows(silent(write(text))) == rows(silent(write(text), decimal="comma"))
+    assert silent(write(text)).columns[0].mean == 2.234
 
 
 @settings(max_examples=300)
@@ -178,6 +195,10 @@ def test_what_python_reads_alone_is_read_alike(cells):
         (["37.5 °C", "38 °C"], [37.5, 38], "°C"),
         (["12 mg", "1 g"], None, ""),
         (["1a", "2", "3a"], None, ""),
+        (["1a", "2a", "3a"], None, ""),
+        (["2 x", "3 x"], [2, 3], "x"),
+        (["3 tablets", "4 tablets"], [3, 4], "tablets"),
+        (["5m", "6 m"], [5, 6], "m"),
         (["T1", "T2"], None, ""),
         (["1+", "2+"], None, ""),
     ],
@@ -295,6 +316,28 @@ def test_the_number_of_a_patient_with_several_rows_is_named_and_left_out(write, 
 def test_other_columns_about_patients_are_used(write, name):
     text = f"{name},label\n" + "".join(f"{n // 3},{'ab'[n % 2]}\n" for n in range(60))
     assert silent(write(text)).sample_shape == (1,)
+
+
+@pytest.mark.parametrize(
+    "name", ["Surname", "last_name", "Vorname", "E-Mail", "address", "Straße", "prénom", "Telefonnummer"]
+)
+@pytest.mark.parametrize("different", [4, 40])
+def test_names_of_people_do_not_get_into_a_schema(write, name, different):
+    text = f"{name},age,label\n" + "".join(f"Muster{n % different},{n % 5},{'ab'[n % 2]}\n" for n in range(40))
+    path = write(text)
+    with pytest.warns(
+        FedwinnowWarning, match=rf"column '{name}' looks like names or addresses of people, so it is left"
+    ):
+        schema = Csv(path=path, label="label").fitted_schema()
+    assert "Muster" not in json.dumps(schema.to_dict())
+    assert silent(path, keep=name).sample_shape == (1 + different,)
+    assert silent(path, ignore=name).sample_shape == (1,)
+
+
+@pytest.mark.parametrize("name", ["name", "drug name", "ward"])
+def test_other_names_are_values(write, name):
+    text = f"{name},label\n" + "".join(f"Muster{n % 4},{'ab'[n % 2]}\n" for n in range(40))
+    assert silent(write(text)).sample_shape == (4,)
 
 
 def test_a_patient_given_as_the_id_is_told_about_groups(write):

@@ -177,6 +177,15 @@ def test_vectors_are_joined_to_labels_by_id(tmp_path, kind):
         assert len(load(f"embeddings:path={path},labels={tmp_path / 'l.csv'},partial=true").train) == 2
 
 
+def test_zeros_that_a_spreadsheet_took_away_are_said(tmp_path):
+    np.savez(tmp_path / "v.npz", x=np.eye(3), id=np.array(["001", "002", "3"]))
+    (tmp_path / "l.csv").write_text("id,label\n1,x\n2,y\n3,x\n")
+    with pytest.raises(
+        DataError, match=r"no vector with the id '1' \(2 of 3 rows have none\)\. '001' is there: a spread"
+    ):
+        load(f"embeddings:path={tmp_path / 'v.npz'},labels={tmp_path / 'l.csv'}")
+
+
 def test_a_parquet_file_may_have_the_labels_itself(tmp_path, monkeypatch):
     monkeypatch.setattr("fedwinnow.data.sources.embeddings.PIECE", 3)
     dataset = load(f"embeddings:path={written(tmp_path, 'lists')}")

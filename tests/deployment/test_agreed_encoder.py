@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from encoded_pictures import OWN, pictures
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.deployment.agreed_encoder import agreed_scaling, early_encoding, fitted, sums_from, unpacked
@@ -145,3 +147,63 @@ def test_the_folder_of_a_simulation_has_the_same_sums() -> None:
     wanted = Scaling.fitted("std_l2", [Sums.of([part], 3, "std_l2") for part in parts], 3)
     assert np.array_equal(stage.encoding.scaling.mean, wanted.mean)
     assert np.array_equal(stage.encoding.scaling.factor, wanted.factor)
+
+
+# --- an encoder with files -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> dict[str, Path]:
+    """The same encoder in two places, and another one."""
+    found = {}
+    for name, factor in (("centre", 2.0), ("site", 2.0), ("other", 3.0)):
+        found[name] = tmp_path / name / f"{name}.py"
+        found[name].parent.mkdir()
+        found[name].write_text(OWN.format(factor=factor))
+    return found
+
+
+def hello_with(spec: str) -> dict[str, Any]:
+    own = task_data(pictures())
+    experiment = Experiment(rounds=2, epochs=1, encoder=spec, least_count=5)
+    return hello_of(real_stage(experiment, own, {"anybody": 1}, early_encoding(spec, own)), simulated=False)
+
+
+def joined(tmp_path: Path, encoder: Any) -> Site:
+    return Site("s", OwnData(pictures(), encoder=encoder), tmp_path / "s", print)
+
+
+def test_a_site_names_the_files_of_an_encoder_itself(places: dict[str, Path], tmp_path: Path) -> None:
+    hello = hello_with(f"{places['centre']}:build")
+    assert hello["experiment"]["encoder"] == "own"
+    assert str(tmp_path) not in json.dumps(hello)
+    said, _ = joined(tmp_path, f"{places['site']}:build").answer(hello, {})
+    assert said == {"site": "s", "samples": 60}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "words"),
+    [
+        (
+            None,
+            r"the coordinator's encoder is own, whose files every machine names for itself.* \./my_encoder\.py:build",
+        ),
+        ("other", r"encoder .*other\.py:build has the hash [0-9a-f]{12} here and [0-9a-f]{12} at the coordinator"),
+        ("lite", r"--encoder lite was given; allowed: 'own' with its files here, because that is agreed"),
+    ],
+)
+def test_a_site_without_the_files_or_with_others_is_told(
+    encoder: str | None, words: str, places: dict[str, Path], tmp_path: Path
+) -> None:
+    site = joined(tmp_path, str(places[encoder]) if encoder in places else encoder)
+    said, _ = site.answer(hello_with(f"{places['centre']}:build"), {})
+    assert said == {"error": "encoder", "site": "s"}
+    assert re.search(words, str(site.failure))
+
+
+def test_an_encoder_that_is_not_asked_for_is_told(tmp_path: Path) -> None:
+    own = task_data(pictures())
+    hello = hello_of(real_stage(Experiment(rounds=2, epochs=1), own, {"anybody": 1}), simulated=False)
+    site = joined(tmp_path, "lite")
+    assert site.answer(hello, {})[0]["error"] == "encoder"
+    assert "the coordinator's run has no encoder. Leave it out" in str(site.failure)

@@ -17,10 +17,12 @@ from fedwinnow.deployment.ledger_chain import SiteLedger, read_chain
 from fedwinnow.deployment.real_sites import real_stage, task_data
 from fedwinnow.deployment.site import Site
 from fedwinnow.deployment.site_data import OwnData
+from fedwinnow.errors import RunError
 from fedwinnow.experiment.prepare import setup_of
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Host
 from fedwinnow.federation.memory import Memory
+from fedwinnow.federation.method import Method
 
 Facts = dict[str, Any]
 
@@ -72,9 +74,34 @@ def test_a_site_ends_before_it_overspends_also_when_it_is_started_anew(tmp_path)
     again.hello()
     said, sent = again.ask(1)
     assert (said["error"], sent) == ("refused", {})
-    assert "epsilon 3 was planned; one more would make it" in again.said[-1]
+    assert "budget of epsilon 3 was planned; one more would make it" in again.said[-1]
     assert "privacy" not in again.lines()[-1]
     assert json.loads((tmp_path / identity(place.run) / "privacy.json").read_text())["visits"] == 2
+
+
+@pytest.mark.parametrize("fails", ["in training", "in the last check"])
+def test_a_model_that_does_not_leave_costs_too(tmp_path, monkeypatch, fails):
+    place = Place(tmp_path)
+
+    def broken(self: Any, client: Any, got: Any) -> Any:
+        raise RunError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(*((Method, "train") if fails == "in training" else (Site, "check_reply")), broken)
+        said, sent = place.ask(1)
+    assert ("error" in said, sent) == (True, {})
+    assert place.lines()[-1]["privacy"]["visits"] == 1
+    again = Place(tmp_path)  # a new process: the coordinator repeats the round
+    assert "error" not in again.ask(1)[0]
+    again.hello()
+    assert again.lines()[-2]["privacy"]["visits"] == 2
+    assert again.ask(2)[0]["error"] == "refused"
+
+
+def test_a_site_with_too_few_samples_spends_nothing(tmp_path):
+    place = Place(tmp_path, least_count=100)
+    assert place.ask(1)[0]["absent"]
+    assert "privacy" not in place.lines()[-1]
 
 
 def test_runs_of_one_site_add_up_in_its_ledger(tmp_path):

@@ -25,6 +25,7 @@ from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.host import Host
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.summing.secure_sums import Session
+from fedwinnow.federation.summing.sum_messages import SumFailed, hash_of
 from fedwinnow.federation.summing.sum_server import SecureSum
 from fedwinnow.federation.summing.summed_form import from_sum
 
@@ -36,7 +37,8 @@ class Hospitals:
 
     def __init__(self, folder: Path, limited: bool = False, **settings: Any) -> None:
         self.data = load("digits:train=60")
-        self.settings = {"rounds": 2, "epochs": 1, "secure_sums": True, **settings}
+        self.round = 1
+        self.settings = {"rounds": 4, "epochs": 1, "secure_sums": True, **settings}
         self.stage = real_stage(Experiment(**self.settings), task_data(self.data), dict.fromkeys(NAMES, 60))
         self.run = describe_run(self.stage, simulated=False)
         self.said: dict[str, list[str]] = {name: [] for name in NAMES}
@@ -57,14 +59,16 @@ class Hospitals:
         parts = (self.stage.sites, self.stage.sites, self.stage.parts, self.stage.method)
         self.model = Host(*parts, setup_of(self.stage.experiment, "cpu"), Memory(folder)).model.payload()
         self.lost: set[tuple[str, int]] = set()
+        self.models: dict[int, Any] = {}  # what a site is sent, if not the model of all
 
     def facts(self, **more: Any) -> dict[str, Any]:
-        about = {"run": self.run, "ask": "train", "round": 1, "exchange": 0, "memory": None, "kind": "sum"}
+        about = {"run": self.run, "ask": "train", "round": self.round, "exchange": 0, "memory": None, "kind": "sum"}
         return about | more
 
     def ask(self, phase: Any, letters: Any, exchange: int = 0) -> Iterator[tuple[int, Any]]:
         for number, letter in letters.items():
-            more = {GOT + key: value for key, value in self.model.items()} if phase == "masked" else {}
+            model = self.models.get(number, self.model)
+            more = {GOT + key: value for key, value in model.items()} if phase == "masked" else {}
             facts = self.facts(phase=phase, client=number, number=number, exchange=exchange)
             if (phase, number) in self.lost:
                 yield number, "lost"
@@ -74,10 +78,12 @@ class Hospitals:
             yield number, said.get("error", reply)
 
     def sum(self, *numbers: int, exchange: int = 0) -> SecureSum:
-        session = Session(identity(self.run), "train", 1, exchange, self.stage.experiment.secure_threshold)
+        session = Session(identity(self.run), "train", self.round, exchange, self.stage.experiment.secure_threshold)
         names = {number: NAMES[number] for number in numbers}
         ask = lambda phase, letters: self.ask(phase, letters, exchange)  # noqa: E731
-        return SecureSum(names, self.public.get, session.name, session.share, ask)
+        found = SecureSum(names, self.public.get, session.name, session.share, ask)
+        found.question = hash_of(self.model)
+        return found
 
 
 @pytest.fixture
@@ -126,6 +132,21 @@ def test_asked_again_with_one_site_less(hospitals: Hospitals) -> None:
     for site in hospitals.sites.values():
         site.held = None
     assert hospitals.sum(0, 1, 2, 3).result().members == (0, 1, 2, 3)  # the same sum again, after a resume
+
+
+def test_a_coordinator_that_sends_one_site_another_model_gets_noise(hospitals: Hospitals) -> None:
+    """In a later round, because the first model follows from the seed and sites know it."""
+    crafted = {key: value.clone() for key, value in hospitals.model.items()}
+    crafted["weights"][0] += 2.0**-20  # the least change will do
+    hospitals.round = 2
+    assert hospitals.sum(0, 1, 2, 3).result().members == (0, 1, 2, 3)
+    hospitals.round, hospitals.models = 3, {2: crafted}
+    total = hospitals.sum(0, 1, 2, 3).result()
+    with pytest.raises(SumFailed, match="outside what sites can send"):
+        from_sum(total.form, total.ring, hospitals.stage.method.summed())
+    hospitals.round, hospitals.models = 4, {2: crafted, 3: crafted}
+    with pytest.raises(SumFailed, match="after 'agree'; 3 must stay"):
+        hospitals.sum(0, 1, 2, 3).result()
 
 
 def test_a_site_leaves_after_its_answer(hospitals: Hospitals) -> None:

@@ -17,6 +17,7 @@ from fedwinnow import Method, Scene
 from fedwinnow.data.arrays import from_arrays
 from fedwinnow.data.from_program import understood_data
 from fedwinnow.errors import DataError, FedwinnowWarning, RunError, StaleError, UsageError
+from fedwinnow.experiment.handed_over import method_with
 from fedwinnow.mathematics.optimizers import Sgd
 from fedwinnow.methods.fedprox import FedProx
 from fedwinnow.options import option
@@ -327,6 +328,13 @@ def test_a_loss_of_ones_own_is_what_is_trained(tmp_path):
     found = dict(result.model.models[0].named_parameters())
     for (name, value), slope in zip(before.items(), gradient, strict=True):
         assert torch.allclose(found[name], value - 0.5 * slope, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["winnow", "winnow:preset=second"])
+def test_a_loss_may_replace_that_of_a_preset(method):
+    assert method_with(method, "gce").loss == "gce"
+    with pytest.raises(UsageError, match="names a loss already"):
+        method_with(f"{method},loss=logit_adjustment" if ":" in method else f"{method}:loss=logit_adjustment", "gce")
 
 
 def test_a_loss_is_an_option_of_every_method_that_has_one(tmp_path):

@@ -65,6 +65,18 @@ def test_the_same_seed_gives_the_same_bytes_and_processes_too(tmp_path: Path) ->
     assert len(states) == 1
 
 
+def test_a_method_that_asks_sites_different_things_is_refused(tmp_path: Path) -> None:
+    class Personal(find_method("fedavg").__class__):  # type: ignore[misc]
+        name = "personal"
+
+        def send(self, server: Any, client: int) -> Any:
+            sent = dict(server.weights)
+            return sent if client < 3 else {**sent, "weights": sent["weights"] + 1}
+
+    with pytest.raises(UsageError, match="'personal' sends different sites different things"):
+        fedwinnow.run(**SMALL, method=Personal(), out=tmp_path, secure_sums=True)
+
+
 def lose(monkeypatch: pytest.MonkeyPatch, when: dict[str, set[int]], rounds: tuple[int, ...] = (2,)) -> None:
     """These clients do not answer in these phases."""
     usual = PartiesHere.phase

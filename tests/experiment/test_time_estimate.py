@@ -107,6 +107,7 @@ def test_a_cold_first_step_does_not_count(cold: float, monkeypatch: pytest.Monke
         (600, "about 10 minutes"),
         (7200, "about 2 hours"),
         (3 * 86400, "about 3 days"),
+        (3 * 366 * 86400, "about 3 years"),
     ],
 )
 def test_durations_in_words(seconds: float, words: str) -> None:

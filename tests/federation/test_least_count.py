@@ -61,6 +61,9 @@ def small_data(moved: float = 0.0) -> Dataset:
     return dataclasses.replace(usual, train=train)
 
 
+SECOND = "winnow:preset=second"
+
+
 def settings_for(method: str, **changes: Any) -> dict[str, Any]:
     needs = find_method(method).needs
     more = {key: value for need in needs for key, value in NEEDED.get(need, {}).items()}
@@ -70,7 +73,7 @@ def settings_for(method: str, **changes: Any) -> dict[str, Any]:
 # --- every method ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY if name != "oracle"])  # nobody knows the truth here
+@pytest.mark.parametrize("name", [*(name for name in EVERY if name != "oracle"), SECOND])  # nobody knows the truth here
 def test_small_sites_are_absent_and_small_classes_are_not_spoken_of(name, tmp_path, monkeypatch):
     method, wire = PER_SAMPLE.get(name, name), Wire(monkeypatch)
     with warnings.catch_warnings(record=True) as said:
@@ -109,7 +112,7 @@ def test_every_key_with_something_per_class_is_known():
     assert find_method("winnow:filter=relative").by_class() == {}
 
 
-@pytest.mark.parametrize("name", ["winnow", "fednoro", "fedelc", "fedsir:rank_share=0.1", "rofl"])
+@pytest.mark.parametrize("name", ["winnow", SECOND, "fednoro", "fedelc", "fedsir:rank_share=0.1", "rofl"])
 def test_without_a_least_count_small_classes_are_spoken_of(name, tmp_path, monkeypatch):
     wire = Wire(monkeypatch)
     run(tmp_path, method=name, **settings_for(name))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +16,7 @@ from scipy.stats import beta
 
 pytest.importorskip("dp_accounting", reason="the extra 'privacy' is not installed: pip install '.[privacy]'")
 
-from benchmarks.exposure import Crafted, summed
+from benchmarks.exposure import Crafted, Membership, summed
 
 import fedwinnow
 from by_hand import one_client, one_server
@@ -23,11 +25,14 @@ from fedwinnow.errors import FedwinnowWarning, RunError, UsageError
 from fedwinnow.experiment.private_plan import planned
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.federation.client import Client
+from fedwinnow.federation.ledger import Ledger
 from fedwinnow.federation.method import Method, find_method
 from fedwinnow.federation.noisy_mean import clipped_reply, noisy_means
+from fedwinnow.federation.privacy_budget import PrivacyBudget
 from fedwinnow.federation.privacy_rules import refuse_unaccounted
 from fedwinnow.federation.private_training import PrivateTraining, mechanism_of
 from fedwinnow.federation.server import drawn
+from fedwinnow.mathematics.accountant import most_advantage
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.privacy import ClientPrivacy, SamplePrivacy, find_privacy
 from fedwinnow.mathematics.private_noise import FromSeed
@@ -202,6 +207,13 @@ def test_what_leaves_does_not_tell_how_many_samples_were_drawn():
     assert counts == {(40, 80, 80)}
 
 
+def test_the_page_names_the_methods_that_are_allowed():
+    page = (Path(fedwinnow.__file__).parents[2] / "docs" / "privacy.md").read_text()
+    for kind in ("sample", "client"):
+        line = next(line for line in page.splitlines() if line.startswith(f"| `{kind}` allows |"))
+        assert set(re.findall(r"\w+", line.split("|")[2])) == allowed(kind)
+
+
 def test_the_loss_of_one_sample_does_not_know_the_other_labels():
     # Twice the frequencies of a class change nothing, although a loss is handed frequencies.
     client = private_client(0.0)
@@ -271,13 +283,24 @@ def test_a_canary_stays_under_the_bound_and_would_not_with_too_little_noise():
 
 def test_a_crafted_first_layer_gives_back_no_row_of_a_private_reply():
     # docs/exposure.md has the figures of more neurons and sites: python -m benchmarks exposure.
-    crafted = Crafted(neurons=400, sites=2)
+    pytest.importorskip("cryptography")
+    crafted = Crafted(neurons=400, sites=3)
     plain, rows = crafted.replies()
     assert crafted.given_back(plain[0]["weights"], rows[0]) >= 50
     start = crafted.model().payload()["weights"]
-    assert crafted.given_back(summed(plain, start), np.concatenate(rows)) >= 50  # a sum alone does not help
+    assert crafted.given_back(summed(plain, start), np.concatenate(rows)) >= 50  # a secure sum alone does not help
     private, _ = crafted.replies(SamplePrivacy(epsilon=8).planned(1, 1))
     assert crafted.given_back(private[0]["weights"], rows[0]) == 0
+
+
+def test_membership_shows_in_a_plain_reply_less_in_the_sum_and_not_beyond_the_bound_in_a_private_one():
+    # docs/exposure.md has the figures of more sites, rounds and seeds: python -m benchmarks exposure.
+    plain = Membership(rounds=8, sites=20, privacy=None, seed=0).figures()
+    private = Membership(rounds=8, sites=20, privacy="sample:epsilon=1", seed=0).figures()
+    assert plain["reply"][1] > 0.2
+    assert plain["model"][1] < plain["reply"][1]
+    assert max(private["reply"][1], private["model"][1]) < plain["reply"][1] / 2
+    assert max(private["reply"][1], private["model"][1]) < most_advantage(1.0, 1e-5)
 
 
 # --- sites -----------------------------------------------------------------------------------------------------------
@@ -377,6 +400,65 @@ def test_a_run_ends_before_a_site_overspends_whatever_was_planned(tmp_path):
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["status"], summary["rounds"]) == ("failed", 2)
     assert summary["privacy"]["spent"] <= 5
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, site: int, number: int) -> None:
+    """This site fails in this round, after it has trained."""
+    usual = Method.train
+
+    def train(self: Method, client: Client, got: Payload) -> Payload:
+        reply = usual(self, client, got)
+        if (client.id, client.round) == (site, number):
+            raise RunError("lost")
+        return reply
+
+    monkeypatch.setattr(Method, "train", train)
+
+
+def test_a_visit_that_fails_costs_too_and_so_does_a_resumed_run(tmp_path, monkeypatch):
+    failing(monkeypatch, 1, 2)
+    whole = run(tmp_path / "whole", privacy="sample:epsilon=5", on_client_error="drop")
+    assert "client-1" in whole.rounds[1]["dropped"]
+    ledger = json.loads((tmp_path / "whole" / "ledger.json").read_text())
+    assert {site["visits"] for site in ledger["privacy"].values()} == {3}
+    assert ledger["sites"]["client-1"]["weights"]["count"] == 2
+    run(tmp_path / "parts", privacy="sample:epsilon=5,rounds=3", on_client_error="drop", rounds=2)
+    parts = run(tmp_path / "parts", privacy="sample:epsilon=5,rounds=3", on_client_error="drop", resume=True)
+    assert [row["epsilon"] for row in parts.rounds] == [row["epsilon"] for row in whole.rounds]
+    assert json.loads((tmp_path / "parts" / "ledger.json").read_text())["privacy"] == ledger["privacy"]
+
+
+def budget_in(folder: Path, **more: Any) -> PrivacyBudget:
+    """A budget of three real sites for three visits."""
+    promise = SamplePrivacy(epsilon=5).planned(3, 3)
+    return PrivacyBudget(promise, TRAINING, [20] * 3, "abc", Ledger({}), simulated=False, place=folder, **more)
+
+
+def test_between_real_sites_a_count_survives_whatever_happens(tmp_path):
+    first = budget_in(tmp_path)
+    first.restore({})
+    for _ in range(2):  # asked, and killed before any checkpoint
+        first.check([0, 1], 1)
+        first.book(0)
+    first.book(1)
+    first.book(1, -1)  # it had too few samples
+    second = budget_in(tmp_path)
+    second.restore({"a": 1})  # the checkpoint knows less
+    assert [second.visits(site) for site in range(3)] == [2, 0, 0]
+    assert second.spent() == second.epsilon(0, 2) > second.epsilon(0, 1) > 0
+    second.book(0)
+    with pytest.raises(RunError, match="a has taken part 3 times"):
+        second.check([0, 1], 2)
+    simulated = PrivacyBudget(first.privacy, TRAINING, [20], "a", Ledger({}), simulated=True, place=tmp_path)
+    simulated.restore({})
+    assert simulated.visits(0) == 0  # a round that is played again has the same noise
+
+
+def test_a_checkpoint_of_an_older_version_counts_models(tmp_path):
+    budget = budget_in(tmp_path)
+    budget.ledger.entries = {"b": {"weights": [2, 80], "samples": [2, 16]}}
+    budget.restore(None)
+    assert [budget.visits(site) for site in range(3)] == [0, 2, 0]
 
 
 def test_visits_are_counted_beforehand():

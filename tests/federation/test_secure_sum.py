@@ -8,13 +8,16 @@ import torch
 
 pytest.importorskip("cryptography")
 from fedwinnow.errors import FedwinnowError
-from fedwinnow.federation.summing.party import Party
+from fedwinnow.federation.summing.party import Numbers, Party
 from fedwinnow.federation.summing.sum_messages import (
+    Questions,
     SumFailed,
     SumRefused,
     as_row,
     as_rows,
     as_text,
+    asked_text,
+    hash_of,
     survivors_text,
     threshold_of,
 )
@@ -127,6 +130,40 @@ def test_a_server_that_keeps_two_groups_apart_opens_nothing_above_half() -> None
     with pytest.raises(SumRefused, match="only 3 sites have signed who is in the sum; 4 must"):
         play.answer("unmask", 4, letter)
     assert ("agree", 0) not in play.replies  # its group is below the threshold
+
+
+def test_a_site_that_is_asked_something_else_makes_the_sum_noise() -> None:
+    """A server sends site 2 a crafted model, and the others an honest one: what it gets says nothing of any site."""
+    play = Play(VALUES, questions={2: b"a crafted model"})
+    _, total = play.result()
+    assert min(abs(number) for number in total) > 2**40  # by chance false once in 10^6
+    assert "something else than what it was asked" in play.server.dropped[2]
+    letter = {"signers": numbers(0, 5, 7, 8)}
+    letter["signatures"] = torch.stack([play.replies["agree", site]["signature"] for site in (0, 5, 7, 8)])
+    with pytest.raises(SumRefused, match="was asked something else than this site"):
+        play.answer("unmask", 2, letter)
+    honest = Play({site: row for site, row in VALUES.items() if site != 2})
+    assert honest.result()[1] == [11101, 3]  # not what the other four give above, whose masks with site 2 stay on
+
+
+def test_two_groups_that_are_asked_different_things_have_no_sum() -> None:
+    play = Play({site: [site] for site in range(6)}, questions=dict.fromkeys((3, 4, 5), b"another model"))
+    assert "only 3 of 6 sites are left of a secure sum after 'agree'; 4 must stay" in refused(play)
+    for site, signers in ((0, (0, 1, 2)), (3, (3, 4, 5)), (1, (0, 1, 2, 3))):
+        made = torch.stack([play.replies["agree", site]["signature"] for site in signers])
+        with pytest.raises(SumRefused, match=r"only 3 sites have signed|asked something else"):
+            play.answer("unmask", site, {"signers": numbers(*signers), "signatures": made})
+
+
+def test_masks_depend_on_what_was_asked_and_on_the_form() -> None:
+    parties = []
+    for question, form in ((b"asked", "numbers"), (b"other", "numbers"), (b"asked", "others")):
+        play = Play(VALUES)
+        play.result()
+        party = play.parties[0]
+        party.masked(Numbers(play.ring(0), form, question))
+        parties.append(party.pair_key(2))
+    assert len(set(parties)) == 3
 
 
 def test_no_site_gives_both_kinds_of_share() -> None:
@@ -371,12 +408,33 @@ def test_one_bad_site_can_spoil_a_sum() -> None:
 
 def test_the_statement_binds_every_part() -> None:
     texts = {
-        survivors_text(b"about", [0, 1, 2], [0, 1]),
-        survivors_text(b"about", [0, 1], [0, 1]),
-        survivors_text(b"about", [0, 1, 2], [0, 2]),
-        survivors_text(b"other", [0, 1, 2], [0, 1]),
+        survivors_text(b"about", b"asked", [0, 1, 2], [0, 1]),
+        survivors_text(b"about", b"asked", [0, 1], [0, 1]),
+        survivors_text(b"about", b"asked", [0, 1, 2], [0, 2]),
+        survivors_text(b"about", b"other", [0, 1, 2], [0, 1]),
+        survivors_text(b"other", b"asked", [0, 1, 2], [0, 1]),
     }
-    assert len(texts) == 4
+    assert len(texts) == 5
+
+
+def test_the_hash_of_a_question_binds_every_part() -> None:
+    model = {"weights": torch.tensor([1.0, 2.0]), "counters": torch.tensor([3])}
+    others = [
+        {},
+        {"weights": model["weights"]},
+        model | {"weights": torch.tensor([1.0, 2.0 + 2**-22])},
+        model | {"weights": torch.tensor([[1.0, 2.0]])},
+        model | {"weights": torch.tensor([1.0, 2.0]).view(torch.int32)},
+        {"weight": model["weights"], "counters": model["counters"]},
+    ]
+    hashes = {hash_of(one) for one in [model, *others]}
+    assert len(hashes) == len(others) + 1
+    assert hash_of({key: model[key].clone() for key in reversed(model)}) == hash_of(model)
+    known = Questions()
+    assert [known.of(one) for one in (model, dict(model), others[2], model)] == [
+        hash_of(one) for one in (model, model, others[2], model)
+    ]
+    assert asked_text(b"asked", [["weights", "float32", [2]]]) != asked_text(b"asked", [["weights", "float32", [1, 2]]])
 
 
 def test_an_error_is_one_of_the_programs() -> None:

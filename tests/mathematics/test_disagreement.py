@@ -79,19 +79,48 @@ def test_what_a_site_has_on_top_of_the_others_is_found():
     counts = expected(0.5, 2.0, [0.0, 0.3, 0.0])
     found = explain(counts, SURENESS).low
     assert found.common == 0
-    least, most = excess_range(counts, found.hard, found.common)
-    assert least[[0, 2]].tolist() == [0, 0]
-    assert most[[0, 2]].max() < 0.03
-    assert 0.25 <= least[1] <= 0.3 <= most[1] <= 0.35
+    excess = excess_range(counts, found, SURENESS)
+    assert excess.least[[0, 2]].tolist() == [0, 0]
+    assert excess.most[[0, 2]].max() < 0.03
+    assert 0.25 <= excess.least[1] <= 0.3 <= excess.most[1] <= 0.35
+    assert not excess.harder.any()
+
+
+@pytest.mark.parametrize(("shift", "slope"), [(1.0, 0.7), (0.5, 0.5), (0.5, 0.4)])
+def test_a_site_with_harder_samples_is_not_called_sloppy(shift, slope):
+    """Its labels differ more often, and still agree again where the models are sure."""
+    counts = expected(0.5, 2.0, [0.0, 0.0, 0.0])
+    own = hardness(0.5 - shift, 2.0 * slope, SURENESS, counts.share)
+    differing = counts.differing.copy()
+    differing[1] = counts.samples[1] * own
+    counts = Counts(counts.samples, differing, counts.classes)
+    found = explain(counts, SURENESS).low
+    excess = excess_range(counts, found, SURENESS)
+    assert found.common == 0
+    assert excess.least.max() == 0
+    assert excess.harder.tolist() == [False, True, False]
+    assert excess.most[1] >= STRAY  # it may be errors all the same
+
+
+def test_a_site_with_harder_samples_and_wrong_labels_keeps_the_floor_alone():
+    counts = expected(0.5, 2.0, [0.0, 0.0, 0.0])
+    own = hardness(-0.5, 1.4, SURENESS, counts.share)
+    differing = counts.differing.copy()
+    differing[1] = counts.samples[1] * (own + 0.3 * (1 - counts.share * own))
+    counts = Counts(counts.samples, differing, counts.classes)
+    excess = excess_range(counts, explain(counts, SURENESS).low, SURENESS)
+    assert 0.1 <= excess.least[1] <= 0.3 <= excess.most[1]
+    assert (excess.hard[1] >= excess.hard[0]).all()
 
 
 def test_one_site_too_many_by_luck_is_not_called_sloppy():
     hard = hardness(0.5, 2.0, SURENESS, 4 / 3)
+    fit = Explanation(0.0, 0.5, 2.0, 0.0, np.zeros(1), hard)
     samples = np.full((1, 4), 40.0)
     few = Counts(samples, np.round(samples * hard) + np.array([2, 1, 0, 0]), 4)
-    assert excess_range(few, hard, 0.0)[0][0] == 0
+    assert excess_range(few, fit, SURENESS).least[0] == 0
     many = Counts(samples * 50, samples * 50 * (hard + STRAY / 4), 4)  # certain, but less than what is told from chance
-    assert excess_range(many, hard, 0.0)[0][0] == 0
+    assert excess_range(many, fit, SURENESS).least[0] == 0
 
 
 def test_the_range_keeps_what_is_close_to_the_best():

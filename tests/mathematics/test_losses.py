@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fedwinnow import catalogue
-from fedwinnow.mathematics.losses import Loss
+from fedwinnow.errors import RunError
+from fedwinnow.mathematics.losses import Loss, WeightedLoss, loss_of, mean_over, soft
 
 # Two samples, three classes. Row 1: softmax (1/2, 1/4, 1/4). Row 2: softmax (1/4, 1/4, 1/2).
 LOGITS = torch.tensor([[math.log(2.0), 0.0, 0.0], [0.0, 0.0, math.log(2.0)]])
@@ -73,3 +74,39 @@ def test_the_mean_of_a_batch_has_the_slope_of_the_mean_to_the_last_bit(spec, sof
             mean(leaf, target, COUNTS).backward()
             slopes.append(leaf.grad)
         assert torch.equal(*slopes)
+
+
+def test_the_mean_over_a_mask_has_the_slope_of_the_mean_of_a_part():
+    torch.manual_seed(0)
+    losses = torch.randn(9, requires_grad=True)
+    kept = torch.tensor([True, False, True, True, False, True, False, True, True])
+    (slope,) = torch.autograd.grad(mean_over(losses, kept), losses)
+    (expected,) = torch.autograd.grad(losses[kept].mean(), losses)
+    assert torch.equal(slope, expected)
+    assert float(mean_over(losses, kept)) == pytest.approx(float(losses[kept].mean()))
+    assert float(mean_over(losses, torch.zeros(9, dtype=torch.bool))) == 0.0
+    broken = torch.tensor([1.0, torch.nan])
+    assert float(mean_over(broken, torch.tensor([True, False]))) == 1.0
+
+
+@pytest.mark.parametrize("spec", ["cross_entropy", "gce", "sce", "logit_adjustment"])
+def test_a_weight_per_sample(spec):
+    plain, weights = catalogue.make("losses", spec), torch.tensor([0.25, 1.0])
+    assert isinstance(plain, Loss)
+    weighted, target = WeightedLoss(plain), torch.cat([soft(LABELS, LOGITS), weights[:, None]], 1)
+    first, second = plain(LOGITS, LABELS, COUNTS).tolist()
+    assert weighted(LOGITS, target, COUNTS).tolist() == pytest.approx([0.25 * first, second])
+    assert float(weighted.mean(LOGITS, target, COUNTS)) == pytest.approx((0.25 * first + second) / 2)
+    leaf = LOGITS.clone().requires_grad_()
+    weighted.mean(leaf, target, COUNTS).backward()
+    assert leaf.grad is not None
+    assert torch.allclose(weighted.slope(LOGITS, target, COUNTS), leaf.grad, atol=1e-7)
+
+
+def test_a_mean_cannot_be_weighted():
+    target = torch.cat([soft(LABELS, LOGITS), torch.ones(2, 1)], 1)
+    mean = WeightedLoss(loss_of(lambda logits, target: logits.mean()))
+    with pytest.raises(RunError, match="returns a mean"):
+        mean.slope(LOGITS, target, COUNTS)
+    each = WeightedLoss(loss_of(lambda logits, target: (logits * target).sum(1)))
+    assert torch.allclose(each.slope(LOGITS, target, COUNTS), soft(LABELS, LOGITS) / 2)

@@ -7,7 +7,7 @@ import torch
 
 from fedwinnow import catalogue
 from fedwinnow.errors import UsageError
-from fedwinnow.mathematics.optimizers import Optimizer
+from fedwinnow.mathematics.optimizers import Optimizer, Sgd
 
 CASES = {
     "sgd:lr=0.1,momentum=0": lambda p: torch.optim.SGD(p, lr=0.1),
@@ -43,6 +43,41 @@ def test_ten_steps_are_equal_bit_for_bit(spec):
         theirs.step()
         step()
     assert torch.equal(weights, reference.data)
+
+
+@pytest.mark.parametrize("spec", CASES)
+def test_a_closed_gate_is_a_step_that_is_not_made(spec):
+    optimizer = catalogue.make("optimizers", spec)
+    assert isinstance(optimizer, Optimizer)
+    generator = torch.Generator().manual_seed(0)
+    gated = torch.randn(1003, generator=generator)
+    plain, gradient, gate = gated.clone(), torch.zeros(1003), torch.tensor(True)
+    by_gate, by_hand = optimizer.start_gated(gated, gradient, gate), optimizer.start(plain, gradient)
+    for opened in (False, True, True, False, False, True, True):
+        gate.fill_(opened)
+        gradient.copy_(torch.randn(1003, generator=generator) if opened else torch.full((1003,), torch.nan))
+        by_gate()
+        if opened:
+            by_hand()
+        assert torch.allclose(gated, plain, rtol=1e-6, atol=1e-7)
+    if optimizer.name == "sgd":
+        assert torch.equal(gated, plain)
+
+
+def test_an_optimiser_without_a_gate_of_its_own_asks_for_it():
+    class Slow(Sgd):
+        name = "slow"
+
+        def start(self, weights, gradient):
+            return lambda: weights.sub_(1)
+
+    weights, gate = torch.zeros(2), torch.tensor(False)
+    step = Slow().start_gated(weights, torch.ones(2), gate)
+    step()
+    assert weights.tolist() == [0, 0]
+    gate.fill_(True)
+    step()
+    assert weights.tolist() == [-1, -1]
 
 
 def test_one_step_by_hand():

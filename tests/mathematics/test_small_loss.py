@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedwinnow.mathematics.small_loss import estimated_rate, forgotten_share, kept_count, smallest
+from fedwinnow.mathematics.small_loss import estimated_rate, forgotten_share, kept_count, smallest, smallest_of
 
 
 def test_the_smallest_in_order_and_of_equal_ones_the_first():
@@ -40,3 +40,18 @@ def test_the_estimated_rate_is_the_share_of_the_upper_heap():
     losses = torch.tensor([0.1, 0.12, 0.09, 0.11, 0.1, 0.13, 3.0, 3.1])
     assert estimated_rate(losses) == 0.25
     assert estimated_rate(torch.full((4,), 2.0)) == 0.0
+
+
+@pytest.mark.parametrize("forgotten", [0.0, 0.2, 0.25, 0.9, 1.0])
+def test_the_smallest_of_a_part_without_counting_it(forgotten):
+    generator = torch.Generator().manual_seed(1)
+    for size in (1, 2, 7, 32):
+        for _ in range(20):
+            losses = torch.randint(4, (size,), generator=generator).float()  # with ties
+            losses[0] = (losses[0], torch.inf, torch.nan)[int(torch.randint(3, (), generator=generator))]
+            among = torch.rand(size, generator=generator) < 0.6
+            among[int(torch.randint(size, (), generator=generator))] = True
+            pool = among.nonzero().flatten()
+            expected = pool[smallest(losses[pool], kept_count(len(pool), forgotten))]
+            found = smallest_of(losses, among, forgotten)
+            assert found.nonzero().flatten().tolist() == sorted(expected.tolist())

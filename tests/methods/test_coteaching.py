@@ -108,10 +108,10 @@ def test_co_teaching_plus_looks_at_disagreement_only():
     client, _ = pair()
     first = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     second = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    assert method.pool(client, first, second).tolist() == [0, 1, 2]
+    assert method.pool(client, first, second).tolist() == [True] * 3
     client.round = 3
-    assert method.pool(client, first, second).tolist() == [1]
-    assert method.pool(client, first, first).tolist() == [0, 1, 2]  # no disagreement: everything
+    assert method.pool(client, first, second).tolist() == [False, True, False]
+    assert method.pool(client, first, first).tolist() == [True] * 3  # no disagreement: everything
 
 
 def test_the_answer_of_two_models():

@@ -194,6 +194,13 @@ def test_without_logit_adjustment_the_student_is_plain():
     assert float(found) == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(2 / 3))
 
 
+def test_a_student_like_its_teacher_has_no_divergence_once_neither_is_adjusted():
+    logits, counts = torch.tensor([[0.4, -1.0, 0.3]]), torch.tensor([9, 1, 5])
+    wanted = logits.log_softmax(1)
+    assert float(FedNoRo(adjust_student=False).divergence(wanted, logits, counts)) == pytest.approx(0.0, abs=1e-6)
+    assert float(FedNoRo().divergence(wanted, logits, counts)) > 0.1
+
+
 def test_an_absent_class_is_not_learned():
     wanted = torch.tensor([[0.25, 0.25, 0.5]]).log()
     counts = torch.tensor([1, 1, 0])

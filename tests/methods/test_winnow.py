@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from by_hand import conversation, identity, one_client, one_server
 from fedwinnow.api import run
 from fedwinnow.errors import UsageError
+from fedwinnow.federation.ledger import TooFew
 from fedwinnow.methods.winnow import (
     Confusions,
     SharedMixture,
@@ -33,6 +35,16 @@ class TestWinnowWithEverythingElse(MethodTester):
     method: ClassVar[str] = (
         "winnow:filter=relative,fit=own,select=threshold,visits=last,prior=given,weigh=all,steady=0,confidence=1"
     )
+    rounds: ClassVar[int] = 6
+
+
+class TestTheSecondVersion(MethodTester):
+    method: ClassVar[str] = "winnow:preset=second"
+    rounds: ClassVar[int] = 8
+
+
+class TestTheSecondVersionOtherwise(MethodTester):
+    method: ClassVar[str] = "winnow:preset=second,filter=relative,floor=0,loss=gce,mixup=0.5,witness=0.5,steady=0"
     rounds: ClassVar[int] = 6
 
 
@@ -486,3 +498,206 @@ def test_sums_from_the_sites_give_em_on_pooled_scores(seed, sites, steps):
     expected, weights = pooled_mixture(torch.cat(scores), places, [0.5] * sites, start, steps)
     assert shared.flat.tolist() == pytest.approx(expected, rel=1e-3)
     assert [float(rate) for rate in rates] == pytest.approx(weights, abs=1e-3)
+
+
+# --- the second version -----------------------------------------------------------------------------------------------
+
+SECOND = "winnow:preset=second"
+# constant and factors of classes 0 and 1: log-likelihoods x - 0.5 and y
+DISCRIMINANT = {"discriminant": torch.tensor([[-0.5, 1.0, 0.0], [0.0, 0.0, 1.0]]).double()}
+
+
+def test_the_first_version_is_the_default_and_a_choice_of_options():
+    first, second = Winnow(), Winnow(preset="second")
+    names = ("loss", "discriminant", "ask", "sharpen", "select", "floor")
+    assert [getattr(first, name) for name in names] == ["cross_entropy", "none", "visited", 3.0, "quota", 0.0]
+    assert [getattr(second, name) for name in names] == ["sce", "sums", "participants", 2.0, "weights", 0.3]
+    assert {"class_sums", "products"} & first.exposed().keys() == set()
+    assert first.by_class() == {"statistics": 1}
+    assert second.by_class() == {"statistics": 1, "class_sums": 0}
+
+
+def test_the_first_version_by_options_gives_the_same_bits(tmp_path):
+    settings = {
+        "data": toy_data(),
+        "model": "linear",
+        "clients": 4,
+        "epochs": 1,
+        "rounds": 5,
+        "noise": "constant:rate=0.3",
+    }
+    options = "discriminant=none,ask=visited,sharpen=3,select=quota,loss=cross_entropy"
+    usual = run(out=tmp_path / "a", method="winnow", **settings)
+    chosen = run(out=tmp_path / "b", method=f"{SECOND},{options}", **settings)
+    one, other = (comparable(found.folder)["state.safetensors"] for found in (usual, chosen))
+    assert one == other
+
+
+def test_the_evidence_of_two_witnesses_by_hand():
+    method, client = Winnow(preset="second", witness=0.5), one_client(ROWS, LABELS)
+    answers = torch.tensor([[0.8, 0.2]] * 5).double()
+    found = method.evidence(client, answers, sent() | DISCRIMINANT)[0]
+    # first sample (2, 0): 0.8² e^(0.5 * 1.5) 2.5 against 0.2² e^0 3.5
+    first, second = 0.64 * math.exp(0.75) * 2.5, 0.04 * 3.5
+    assert found.tolist() == pytest.approx([first / (first + second), second / (first + second)], rel=1e-6)
+    # without a discriminant, and without a second witness, the model alone
+    alone = pytest.approx([16 / 17, 1 / 17])
+    assert method.evidence(client, answers, sent())[0].tolist() == alone
+    silent = Winnow(preset="second", witness=0)
+    assert silent.evidence(client, answers, sent() | DISCRIMINANT)[0].tolist() == alone
+
+
+def test_weights_of_samples():
+    method = Winnow(preset="second", floor=0.25)
+    assert method.weights(torch.tensor([0.1, 0.9, 0.5])).tolist() == pytest.approx([0.9, 0.25, 0.5])
+    assert method.weights(torch.tensor([0.0, 0.5, 0.0])).tolist() == [1, 1, 1]  # 0.17 on average: it seems clean
+
+
+def test_training_by_weight_by_hand():
+    # Zero inputs: logits 0, p = 1/2; the gradient of the bias of class 0 is the mean of w (p - y).
+    client = one_client([[0.0, 0.0]] * 4, [0, 0, 0, 1], lr=1.0)
+    weights = torch.tensor([1.0, 0.5, 0.0, 1.0]).double()
+    reply = Winnow(preset="second", loss="cross_entropy", adjust=0.0).learn_by_weight(
+        client, {"weights": torch.zeros(6)}, weights
+    )
+    assert float(reply["weights"][4]) == pytest.approx((0.5 * 1.5 - 0.5) / 4, abs=1e-6)
+    assert int(reply["samples"]) == 2  # 2.5, to the even number
+    assert client.state["trained_on"].tolist() == [1.5, 1.0]
+    every = Winnow(preset="second", weigh="all").learn_by_weight(client, {"weights": torch.zeros(6)}, weights)
+    assert int(every["samples"]) == 4
+
+
+def test_the_discriminant_teaches_the_first_rounds():
+    client = one_client([[0.0, 0.0]] * 4, [0, 0, 0, 1], lr=1.0)
+    start = {"weights": torch.zeros(6)} | FILTER | DISCRIMINANT
+    reply = Winnow(preset="second", loss="cross_entropy", adjust=0.0).train_plainly(client, start)
+    # log-likelihoods -0.5 and 0, three times; class mix 3.5 to 1.5
+    taught = 3.5 * math.exp(-1.5) / (3.5 * math.exp(-1.5) + 1.5)
+    assert float(reply["weights"][4]) == pytest.approx(taught - 0.5, abs=1e-6)
+    assert client.state["trained_on"].tolist() == pytest.approx([4 * taught, 4 - 4 * taught])
+    again = one_client([[0.0, 0.0]] * 4, [0, 0, 0, 1], lr=1.0)
+    reply = Winnow(preset="second", loss="cross_entropy", adjust=0.0, teach=0).train_plainly(again, start)
+    assert float(reply["weights"][4]) == pytest.approx(0.25, abs=1e-6)
+
+
+def test_a_visit_tells_the_counts_with_the_model():
+    client = one_client(ROWS, LABELS)
+    reply = Winnow(preset="second").train(client, sent(3.0) | DISCRIMINANT)
+    assert set(reply) == {"weights", "samples", "statistics"}
+    # one of five is wrong: of the site's samples of class 1, one was a 0
+    assert float(reply["statistics"][0, 1]) == pytest.approx(1, abs=0.15)
+    own = Winnow(preset="second", fit="own").train(one_client(ROWS, LABELS), sent(3.0))
+    assert "statistics" not in own
+
+
+def test_sums_are_asked_once_and_of_three_sites_together(tmp_path):
+    told = {
+        "class_sums": torch.tensor([[2.0, 2.0, 0.0], [2.0, 0.0, 2.0]]).double(),
+        "products": torch.tensor([2.0, 0.0, 2.0]),
+    }
+
+    def answering(ask, client, payload):
+        if ask == "add_up":
+            return told
+        counts = {"statistics": torch.tensor([[0.0, 1.0], [0.5, 0.0]]).double()} if ask == "train" else {}
+        assert "discriminant" in payload
+        return {"weights": torch.full((6,), float(client)), "samples": torch.tensor(2)} | counts
+
+    method, server = Winnow(preset="second", warm_up=1), one_server(tmp_path, clients=6, participation=0.5)
+    method.start(server)
+    asked = []
+    for number in range(1, 9):
+        server.begin(number)
+        asked.append(conversation(method, server, answering))
+    summed = [clients for talk in asked for ask, clients in talk if ask == "add_up"]
+    assert all(len(clients) >= 3 for clients in summed)
+    assert len({client for clients in summed for client in clients}) == sum(map(len, summed))
+    assert all(ask in ("add_up", "train_plainly", "train") for talk in asked for ask, _ in talk)
+    for talk in asked:  # nobody is asked who does not train in the round
+        assert all(set(clients) <= set(talk[-1][1]) for _, clients in talk)
+    # half of the sites take part: each round half of the older counts is left; 3 sites tell 1 and 0.5
+    left = sum(0.5**age for age in range(7))
+    assert server.state["counts"].tolist() == [pytest.approx([0, 3 * left]), pytest.approx([1.5 * left, 0])]
+    assert float(server.state["class_sums"][:, 0].sum()) == 4 * sum(map(len, summed))
+
+
+def test_a_model_that_does_not_begin_with_a_linear_layer_has_no_discriminant(tmp_path):
+    result = run(
+        out=tmp_path, data="digits", model="lenet", method=SECOND, clients=3, participation=1.0, rounds=2, epochs=1
+    )
+    sent_keys = {key for site in json.loads((tmp_path / "ledger.json").read_text())["sites"].values() for key in site}
+    assert result.summary["status"] == "finished"
+    assert {"class_sums", "products"} & sent_keys == set()
+
+
+def test_sums_do_not_depend_on_classes_below_the_least_count():
+    method, said = Winnow(preset="second"), []
+    for moved in (0.0, 5.0):
+        client = one_client([[1.0, 0.0], [2.0, 0.0], [moved, 1.0]], [0, 0, 1])
+        client.least_count = 2
+        said.append(method.add_up(client, {}))
+    assert all(torch.equal(said[0][key], said[1][key]) for key in ("class_sums", "products"))
+    assert said[0]["class_sums"].tolist() == [[2, 3, 0], [0, 0, 0]]
+    client.least_count = 3
+    with pytest.raises(TooFew):
+        method.add_up(client, {})
+
+
+def test_secure_sums_give_the_same_run(tmp_path):
+    pytest.importorskip("cryptography")
+    settings = {
+        "data": toy_data(),
+        "model": "linear",
+        "method": SECOND,
+        "clients": 6,
+        "participation": 0.67,
+        "rounds": 4,
+        "epochs": 1,
+        "noise": "constant:rate=0.3",
+    }
+    plain, summed = (
+        run(out=tmp_path / name, secure_sums=name == "summed", **settings).summary for name in ("plain", "summed")
+    )
+    assert summed["last10"]["accuracy"] == pytest.approx(plain["last10"]["accuracy"], abs=0.02)
+    assert summed["detection"]["samples"]["auroc"] == pytest.approx(plain["detection"]["samples"]["auroc"], abs=0.02)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_what_a_visit_tells_does_not_depend_on_classes_below_the_least_count(alone):
+    said = []
+    for moved in (0.0, 5.0):
+        client = one_client([*ROWS, [moved, 1.0]], [0, 0, 1, 1, 0, 2], classes=3)
+        client.least_count = 0 if alone else 2
+        got = {"weights": torch.arange(9.0) / 9, "filter": Confusions.start(3).flat}
+        got["discriminant"] = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 1.0]]).double()
+        said.append(Winnow(preset="second").train(client, got)["statistics"])
+    assert torch.equal(*said) == (not alone)
+    assert bool(said[0][:, 2].any()) == alone
+
+
+def test_a_site_without_a_class_of_the_least_count_tells_zeros():
+    client = one_client([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]], [0, 1, 1])
+    client.least_count = 3  # three samples, but no class with three
+    reply = Winnow(preset="second").train(client, sent(3.0) | DISCRIMINANT)
+    assert not bool(reply["statistics"].any())
+
+
+def test_a_model_that_takes_samples_apart_has_no_discriminant(tmp_path):
+    client, method = one_client(ROWS, LABELS), Winnow(preset="second", warm_up=0)
+    client.model.module = torch.nn.Linear(5, 2)  # begins with a linear layer, but not with one over all two values
+    told = method.add_up(client, {})
+    assert told["class_sums"].shape == (2, 6)
+    assert not any(bool(value.any()) for value in told.values())
+
+    def answering(ask, client, payload):
+        assert "discriminant" not in payload
+        counts = {"statistics": torch.zeros(2, 2).double()}
+        found = {"weights": torch.zeros(6), "samples": torch.tensor(2)} | counts
+        nothing = {"class_sums": torch.zeros(2, 3).double(), "products": torch.zeros(3)}
+        return nothing if ask == "add_up" else found
+
+    server = one_server(tmp_path, clients=4, participation=1.0)
+    method.start(server)
+    for number in (1, 2):
+        server.begin(number)
+        assert conversation(method, server, answering)[-1][0] == "train"

@@ -246,3 +246,12 @@ def test_links_and_keys(page, folder):
     page.script("document.getElementById('seeds').click()")
     assert page.script("return document.querySelectorAll('.curve').length") == 9
     assert page.complaints() == []
+
+
+def test_letters_keep_their_size_on_a_telephone(folder):
+    path = write_board(folder).path
+    with Browser(420, 900) as browser:
+        browser.open(path.resolve().as_uri())
+        browser.script("window.svg = document.querySelector('#plot svg')")
+        assert browser.script("return svg.getBoundingClientRect().width / svg.viewBox.baseVal.width") > 0.95
+        assert browser.script("return document.documentElement.scrollWidth <= window.innerWidth")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from PIL import Image
 
 import fedwinnow
 from fedwinnow.cli import main
-from fedwinnow.errors import DataError, UsageError
+from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
 from fedwinnow.metrics.detection import auroc
 from fedwinnow.study.figures.clients import rates
 from fedwinnow.study.figures.gallery import PICTURES, draw
@@ -69,6 +70,18 @@ def test_one_client(runs, tmp_path):
         assert draw(name, [runs / "fedavg"], tmp_path / f"{name}.png", client=1).stat().st_size > 5000
     with pytest.raises(UsageError, match="--client 6 was given; allowed: 0 to 5"):
         draw("losses", [runs / "fedavg"], tmp_path / "x.png", client=6)
+
+
+def test_a_picture_of_one_run_says_which_of_several(runs, tmp_path):
+    with pytest.warns(
+        FedwinnowWarning, match=r"losses shows one run, the first of 2: FedAvg, seed 0, in .*seed-0\. Name"
+    ):
+        draw("losses", [runs / "fedavg"], tmp_path / "a.png")
+    with pytest.warns(FedwinnowWarning, match="rates shows one scene, the first of 2"):
+        draw("rates", [runs / "fedavg"], tmp_path / "b.png")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        draw("losses", sorted((runs / "fedavg").rglob("seed-0")), tmp_path / "c.png")
 
 
 def test_a_client_without_samples_has_no_picture(tmp_path):
@@ -133,7 +146,10 @@ def test_many_methods_in_one_picture(name, many, tmp_path):
     text = draw(name, [many], tmp_path / "x.svg").read_text(encoding="utf-8")
     for title in ("FedAvg", "GCE", "SCE", "MixUp", "FedProx", "Median"):
         assert text.count(f">{title}") == 1
-    assert draw(name, [many], tmp_path / "y.png", width="column").stat().st_size > 5000
+    narrow = draw(name, [many], tmp_path / "y.svg", width="column").read_text(encoding="utf-8")
+    title = "Probability of a right label (all clients; below: the wrong labels)"
+    assert f">{title}<" not in narrow  # two lines, because it is wider than a column
+    assert (">Probability of a right label" in narrow) == (name == "clean-probability")
 
 
 @pytest.fixture(scope="module")

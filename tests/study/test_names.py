@@ -56,6 +56,11 @@ def test_titles(row, title, method):
         ("all runs", "all runs"),
         ("constant:rate=much", "constant:rate=much"),
         ("human", "human"),
+        ("linear:low=0,high=0.4,flip=pair:step=-1", "pair (class before) 0 to 40 %, growing by site"),
+        (
+            'linear:low=0,high=0.4,flip="mixed:reading=halves,asymmetric=pair:step=-1"',
+            "first half symmetric, others pair (class before), 0 to 40 %, growing by site",
+        ),
     ],
 )
 def test_scenes_in_words(name, words):

@@ -179,7 +179,7 @@ def test_a_published_table_needs_no_run(capsys):
     made = published_table(find_recipe("feddiv-table-1"), ["feddiv", "fedavg"], ["rho=0.8"])
     assert made.rows == ("feddiv", "fedavg")
     line = next(line for line in str(made).splitlines() if line.startswith("| FedDiv"))
-    assert line == "| FedDiv | 92.98 ± 0.6 | 91.44 ± 0.25 |"
+    assert line == "| FedDiv | 92.98 ± 0.60 | 91.44 ± 0.25 |"
     for name in recipes():
         assert len(published_table(find_recipe(name)).rows) == len(find_recipe(name).rows)
     assert command("show", "feddiv-table-1", "--format", "latex", "--rename", "feddiv=Best", "--label", "tab:f") == 0
@@ -236,6 +236,18 @@ def test_runs_whose_data_is_there_are_played(capsys, tmp_path, monkeypatch):
     assert words.count("runs are left out") == 1
     assert words.startswith(f"{missing} runs are left out: ")
     assert {job.settings["data"] for job in playable.jobs} == {"digits:train=100"}
+
+
+def test_a_plan_downloads_nothing(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDWINNOW_DATA", str(tmp_path / "none"))
+    monkeypatch.setenv("FEDWINNOW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("FEDWINNOW_OFFLINE", raising=False)
+    monkeypatch.setattr("pooch.retrieve", None)  # calling it would fail
+    monkeypatch.chdir(tmp_path)
+    assert command("run", "feddiv-table-1", "--scale", "features", "--methods", "fedavg", "--plan") == 0
+    said = capsys.readouterr().err
+    assert said.startswith("note: cifar-10-binary.tar.gz (170 MB) is not here yet; it will be downloaded from https:")
+    assert "left out" not in said
 
 
 def test_wrong_names():

@@ -22,8 +22,9 @@ from fedwinnow.commands.sweep import Sweep
 from fedwinnow.errors import DataError, RunError, UsageError
 from fedwinnow.experiment.play import Execution
 from fedwinnow.experiment.run_folder import RunFolder
-from fedwinnow.study import sweep_plan
-from fedwinnow.study.engine import make_engine
+from fedwinnow.study import engine as engines
+from fedwinnow.study import sweep, sweep_plan
+from fedwinnow.study.engine import Engine, make_engine
 from fedwinnow.study.sweep import Clock, Outcome, Work, run_plan
 from fedwinnow.study.sweep_plan import Job, make_plan, variants
 from fedwinnow.testing import comparable
@@ -259,6 +260,27 @@ def test_a_dask_cluster_loses_a_worker_midway(tmp_path):
 )
 def test_how_many_runs_go_at_a_time(engine, jobs, words):
     assert make_engine(engine, jobs).pace == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "jobs", "left", "expected"),
+    [(15.0, "auto", 4, 1), (90.0, "auto", 4, 4), (90.0, "auto", 3, 3), (90.0, "auto", 1, 1), (15.0, 2, 4, 2)],
+)
+def test_short_sweeps_start_no_processes(monkeypatch, seconds, jobs, left, expected):
+    monkeypatch.setattr(sweep, "to_play", lambda plan, redo: [None] * left)
+    monkeypatch.setattr(sweep, "estimated_seconds", lambda plan, engine, device, redo: seconds / engine.jobs)
+    asked = Engine("loky", {}, 4 if jobs == "auto" else jobs)
+    engine, told = sweep.settled(None, asked, jobs, None)
+    assert engine.jobs == expected
+    assert told == (seconds / expected if jobs == "auto" and left > 1 else None)
+
+
+def test_a_short_sweep_says_that_it_goes_one_at_a_time(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(engines, "usable_cores", lambda: 4)
+    flags = ["--data", "digits:train=60", "--rounds", "1", "--clients", "2", "--seeds", "0", "1", "--plan"]
+    with pytest.raises(SystemExit, match="0"):
+        main(["sweep", *flags, "--jobs", "auto", "--out", str(tmp_path)])
+    assert "1 at a time" in capsys.readouterr().out
 
 
 @needs_kill

@@ -167,8 +167,8 @@ def test_detection_beside_accuracy(tmp_path):
 def test_published_numbers_stand_beside_ours(tmp_path):
     published = {("fedcorr", "all runs", "last10"): (90.59, 0.7), ("sce", "all runs", "last10"): (80.1, None)}
     made = table(write_runs(tmp_path, CLEAR), published=published)
-    assert "| FedCorr | **71.67 ± 2.08** | 90.59 ± 0.7 | 1.00 |" in str(made)
-    assert "| SCE | 57.33 ± 2.08 | 80.1 | 2.00 |" in str(made)
+    assert "| FedCorr | **71.67 ± 2.08** | 90.59 ± 0.70 | 1.00 |" in str(made)
+    assert "| SCE | 57.33 ± 2.08 | 80.10 | 2.00 |" in str(made)
     assert "| FedAvg | 52.00 ± 2.00 | – | 3.00 |" in str(made)
 
 

@@ -189,6 +189,8 @@ class CommonFinding:
     range: Range  # the explanations that the counts allow
     rates: Floats  # per site: a rate of wrong labels that the counts demand at least
     most_rates: Floats  # per site: the largest rate that the counts do not reject; without skill it bounds nothing
+    hard: Floats  # per site and bin of sureness: how many right labels differ
+    harder: NDArray[np.bool_]  # per site: its excess may be harder samples
 
     @property
     def skilled(self) -> bool:
@@ -200,12 +202,13 @@ class CommonFinding:
         return SiteFinding(
             skilled=self.skilled,
             known=self.classes.known,
-            hard=self.explanation.hard,
+            hard=self.hard[site],
             common=self.explanation.common,
             most=self.range.high.common,
             rate=float(self.rates[site]),
             most_rate=float(self.most_rates[site]),
             somewhere=bool((self.rates > 0).any()),
+            harder=bool(self.harder[site]),
         )
 
 
@@ -221,11 +224,12 @@ class SiteFinding:
     rate: float  # of this site: demanded at least
     most_rate: float  # of this site: not rejected
     somewhere: bool  # whether any site has wrong labels
+    harder: bool = False  # whether this site differs more than others in a way that harder samples explain as well
 
     @property
     def nothing_found(self) -> bool:
         """Whether the counts allow no wrong labels at all at this site beyond stray ones."""
-        return self.skilled and self.most == 0 and self.rate == 0
+        return self.skilled and self.most == 0 and self.rate == 0 and not self.harder
 
     @property
     def can_tell(self) -> bool:
@@ -243,15 +247,24 @@ def finding_of(sites: list[SiteCounts], by_class: ClassCounts) -> CommonFinding:
     middles = (EDGES[1:] + EDGES[:-1]) / 2
     plain = explain(counts, middles / 3)
     if skill >= ENOUGH_SKILL:
-        ranked = explain(counts, ranks_of(counts))
-        chosen = min(plain.low, ranked.mid, key=lambda fit: fit.common)
+        ranks = ranks_of(counts)
+        choices = [(plain.low, middles / 3), (explain(counts, ranks).mid, ranks)]
+        chosen, sureness = min(choices, key=lambda one: one[0].common)
     else:
         tried = [explain(counts, middles / 3, (0.0,), start=start).mid for start in (0.0, -3.0)]
-        chosen = max(tried, key=lambda fit: fit.value)
-    ranges = [(fit.common, *excess_range(counts, fit.hard, fit.common)) for fit in (chosen, plain.high)]
-    rates = ranges[0][0] + ranges[0][1]
-    most = np.maximum(*(common + excess for common, _, excess in ranges))
-    return CommonFinding(skill, by_class, chosen, plain, rates[rows], most[rows])
+        chosen, sureness = max(tried, key=lambda fit: fit.value), middles / 3
+    found, high = excess_range(counts, chosen, sureness), excess_range(counts, plain.high, middles / 3)
+    most = np.maximum(chosen.common + found.most, plain.high.common + high.most)
+    return CommonFinding(
+        skill,
+        by_class,
+        chosen,
+        plain,
+        (chosen.common + found.least)[rows],
+        most[rows],
+        found.hard[rows],
+        found.harder[rows],
+    )
 
 
 def rows_of(sites: list[SiteCounts]) -> Integers:

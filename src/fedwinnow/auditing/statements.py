@@ -26,7 +26,8 @@ P_WRONG = (
 )
 ASSUMPTIONS = (
     "Where the models are sure, labels that are right agree with them more and more; wrong labels do not.",
-    "Sites differ in their samples and in how often each class occurs, not in how a sample of a class looks.",
+    "Sites differ in how often each class occurs and in how hard their samples are, but even at a site with harder "
+    "samples labels agree again where the models are sure.",
     "A mistake that all sites make in the same way is learnt by the models and not found.",
 )
 
@@ -104,6 +105,12 @@ def nothing_found(finding: SiteFinding) -> str:
 
 def cannot_tell(finding: SiteFinding, most: int | None) -> str:
     """Why nothing may be said."""
+    if finding.harder:
+        return (
+            "Labels of this site differ from what the models say more often than those of other sites, at samples that "
+            "are equally easy. Wrong labels would do that, and so would samples that are harder here, as from another "
+            "scanner; which of the two cannot be told. Thirty looks at this site would tell."
+        )
     if not finding.skilled:
         return (
             "The models hardly tell these classes apart: a label that they would not have given may be wrong, or right "
@@ -119,8 +126,8 @@ def some_wrong(finding: SiteFinding, least: int, most: int | None) -> str:
     """That there are wrong labels, and how many at least."""
     more = finding.rate > finding.common
     why = (
-        "Labels of this site differ from what the models say more often than those of other sites, at samples that are "
-        "equally easy. If its samples are not harder in some other way, such as another scanner, "
+        "Labels of this site differ from what the models say more often than those of other sites, also where the "
+        "models are sure, so that somewhat harder samples do not explain it. If its samples are not useless, "
         if more
         else "Even where the models are sure, some labels differ from what they say, so "
     )

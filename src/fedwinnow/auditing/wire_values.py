@@ -28,7 +28,8 @@ SHAPES: dict[str, dict[str, tuple[int | str, ...]]] = {
 }
 MOST = 1e12  # a larger number is a mistake
 SCALARS = ("best", "threshold", "look")  # of what a site is told
-OF_FINDING = ("skilled", "common", "most", "rate", "most_rate", "somewhere")
+SWITCHES = ("skilled", "somewhere", "harder")
+OF_FINDING = (*SWITCHES, "common", "most", "rate", "most_rate")
 
 
 def shape_of(shape: tuple[int | str, ...], classes: int) -> tuple[int, ...]:
@@ -94,7 +95,7 @@ def finding_from(facts: Any, known: Any, hard: Floats | None) -> SiteFinding:
     """What a site gets of the finding."""
     if not isinstance(facts, dict) or known is None or hard is None:
         raise unreadable("finding")
-    switches = {name: facts.get(name) for name in ("skilled", "somewhere")}
+    switches = {name: facts.get(name) for name in SWITCHES}
     if any(type(value) is not bool for value in switches.values()):
         raise unreadable("finding")
     rates = {name: number(facts.get(name), name) for name in ("common", "most", "rate", "most_rate")}

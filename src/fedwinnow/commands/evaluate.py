@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedwinnow.all_settings import PlaceSettings
 from fedwinnow.commands.common import Flags, escaped
-from fedwinnow.commands.predict import RunPlace
+from fedwinnow.commands.predict import Predict, RunPlace
 from fedwinnow.errors import UsageError
 from fedwinnow.setting import same, setting
 
@@ -37,6 +37,7 @@ class Evaluate(Flags):
     )
     seed: int = setting(0, "Chooses the half of the samples on which the temperature is fitted.", at_least=0)
     site: str | None = setting(None, "Whose model, where every site has its own.")
+    encoder: str | None = same(Predict, "encoder")
     device: str | None = same(PlaceSettings, "device")
 
     def run(self) -> int:
@@ -53,7 +54,7 @@ class Evaluate(Flags):
         check_settings(self)
         if self.out is not None:
             check_place(self.out, self.data)
-        model = load_model(self.folder, site=self.site, device=self.device)
+        model = load_model(self.folder, site=self.site, device=self.device, encoder=self.encoder)
         found = evaluate_data(model, self.data, self.seed)
         folder = found.write(self.out)
         kept = found.keep_temperature() if self.keep_temperature else None

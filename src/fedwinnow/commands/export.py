@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
-
-import tyro
+from typing import Literal
 
 from fedwinnow.commands.common import Flags
+from fedwinnow.commands.predict import Predict, RunPlace
 from fedwinnow.errors import UsageError
-from fedwinnow.setting import setting
-
-RunPlace = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+from fedwinnow.setting import same, setting
 
 
 @dataclass(frozen=True)
@@ -31,6 +28,7 @@ class Export(Flags):
     )
     out: Path = setting(Path("model"), "The folder to write: a new or empty one, or an earlier export.")
     site: str | None = setting(None, "Whose model, where every site has its own.")
+    encoder: str | None = same(Predict, "encoder")
 
     def run(self) -> int:
         """Export and say what was written."""
@@ -39,7 +37,7 @@ class Export(Flags):
         from fedwinnow.experiment.report.templates import size
         from fedwinnow.experiment.trained.exporting.export_folder import export_model
 
-        found = export_model(self.folder, self.out, self.format, site=self.site)
+        found = export_model(self.folder, self.out, self.format, site=self.site, encoder=self.encoder)
         self.emit(
             {
                 "folder": str(found.folder),

@@ -44,6 +44,10 @@ class Join(Flags):
     """With --scene: which clients, for example 0-49 or 0,2,5-9; none: all."""
     least_count: int | None = None
     """Numbers about fewer samples do not leave this site; none: 5, or 0 with --scene. A coordinator may raise it."""
+    encoder: str | None = None
+    """Where the files of the run's encoder are here: transformers:path=FOLDER; the coordinator says the rest.
+
+    Needed only for an encoder whose options name files. It must have the coordinator's hash."""
     name: str | None = None
     """The site's name; none: that of its --tls folder, or of this machine. With keys, the key decides."""
     out: Path | None = None
@@ -94,7 +98,7 @@ class Join(Flags):
             check_expiry(files.folder, SITE, self.say)
         name, folder = self.place()
         least = demanded_least_count(self.least_count, consent)
-        holding = holding_of(self.data, self.scene, self.clients, self.device, least)
+        holding = holding_of(self.data, self.scene, self.clients, self.device, least, self.encoder)
         with RunFolder(folder).locked():
             claim(folder, name)
             who = identities_of(holding, files, name)
@@ -135,7 +139,7 @@ class Join(Flags):
                 files,
                 folder,
                 name,
-                lambda: holding_of(self.data, self.scene, self.clients, self.device, least),
+                lambda: holding_of(self.data, self.scene, self.clients, self.device, least, self.encoder),
                 lambda holding: Site(name, holding, folder, self.say, consent=consent),
                 kept,
                 by_person=self.policy is None and self.scene is None and not self.yes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -161,20 +161,29 @@ class PaperRun(Chosen):
 
         from fedwinnow.commands.sweep import carry_out, planned
         from fedwinnow.experiment.play import Execution
+        from fedwinnow.experiment.time_estimate import WORTH
         from fedwinnow.study.engine import make_engine
         from fedwinnow.study.plan_cost import cost_of
         from fedwinnow.study.sweep import Work
-        from fedwinnow.study.sweep_data import without_data
+        from fedwinnow.study.sweep_data import data_to_come, without_data
 
         plan, engine = self.make_plan(), make_engine(self.engine, self.jobs, self.device)
         plan.check()
         # Workers of a cluster may have data that this machine lacks.
-        playable, lacking = (plan, "") if engine.has_workers else without_data(plan, self.redo)
+        playable, lacking, coming = plan, "", ""
+        if not engine.has_workers and self.plan:
+            playable, lacking, coming = data_to_come(plan, self.redo)
+        elif not engine.has_workers:
+            playable, lacking = without_data(plan, self.redo)
         cost = cost_of(plan, self.device, self.redo)
+        if self.jobs == "auto" and cost.seconds is not None and cost.seconds <= WORTH:
+            engine = replace(engine, jobs=1)  # processes take seconds to start
         self.announce(plan, cost, self.console())
         if self.plan:
             columns = self.recipe().column_words()
             self.emit({"rows": [vars(row) for row in cost.rows], "columns": columns, "runs": planned(plan)})
+        if coming:
+            print(f"note: {coming}", file=sys.stderr)
         if lacking:
             print(f"{'note' if self.plan else 'error'}: {lacking}", file=sys.stderr)
         if self.plan:

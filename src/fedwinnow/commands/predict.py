@@ -39,6 +39,11 @@ class Predict(Flags):
         False, "Divide the scores by the temperature that `fedwinnow evaluate --keep-temperature` has stored."
     )
     site: str | None = setting(None, "Whose model, where every site has its own.")
+    encoder: str | None = setting(
+        None,
+        "The run's encoder where its files lie elsewhere on this machine: transformers:path=FOLDER. They must have the "
+        "same content; other options stay as they were.",
+    )
     device: str | None = same(PlaceSettings, "device")
 
     def run(self) -> int:
@@ -57,7 +62,7 @@ class Predict(Flags):
             raise UsageError(f"--out {self.out} was given; allowed: a file that ends in .csv.")
         if self.out.exists() and Path(self.data).exists() and self.out.samefile(self.data):
             raise UsageError(f"--out {self.out} is the file of --data; give another one.")
-        model = load_trained(self.folder, site=self.site, device=self.device)
+        model = load_trained(self.folder, site=self.site, device=self.device, encoder=self.encoder)
         temperature = kept_temperature(model) if self.calibrated else 1.0
         samples = load_new(self.data, model.form)
         found = predict(model, samples, temperature)

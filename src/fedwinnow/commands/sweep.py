@@ -49,14 +49,15 @@ class Sweep(SweepSettings, Run):
     def run(self) -> int:
         """Make the plan, print it, run it, and report."""
         from fedwinnow.study.engine import make_engine
-        from fedwinnow.study.sweep import Work
+        from fedwinnow.study.sweep import Work, settled
 
         plan, engine = self.make_plan(), make_engine(self.engine, self.jobs, self.device, self.backend)
         plan.check()
         console = self.console()
+        engine, seconds = settled(plan, engine, self.jobs, self.device, self.anew)
         if self.plan:
-            return self.show_plan(plan, engine, console)
-        announce(plan, engine, self.device, console, self.anew)
+            return self.show_plan(plan, engine, console, seconds)
+        announce(plan, engine, self.device, console, self.anew, seconds)
         work = Work(replace(self.execution(), resume=True), self.track)
         return carry_out(self, plan, engine, work, f"table {plan.out}")
 
@@ -85,14 +86,14 @@ class Sweep(SweepSettings, Run):
                     f"--{name} was given together with scenes, which have their own; allowed: one of the two."
                 )
 
-    def show_plan(self, plan: Plan, engine: Engine, console: Console) -> int:
+    def show_plan(self, plan: Plan, engine: Engine, console: Console, seconds: float | None) -> int:
         """Print every run with its state, and how long the rest takes."""
         from fedwinnow.terminal import Grid
 
         self.emit(planned(plan))
         rows = [(escaped(job.row), escaped(job.scene), str(job.seed), plan.state(job)) for job in plan.jobs]
         Grid("ttnw", ("method", "scene", "seed", "state"), rows, names=3).show(console)
-        announce(plan, engine, self.device, console, self.anew)
+        announce(plan, engine, self.device, console, self.anew, seconds)
         return 0
 
 
@@ -118,8 +119,15 @@ def carry_out(flags: Flags, plan: Plan, engine: Engine, work: Work, following: s
     return report(swept, console, f"fedwinnow {following}")
 
 
-def announce(plan: Plan, engine: Engine, device: str | None, console: Console, redo: Redo = None) -> None:
-    """Print how many runs there are, their states, and how long they will take."""
+def announce(
+    plan: Plan,
+    engine: Engine,
+    device: str | None,
+    console: Console,
+    redo: Redo = None,
+    seconds: float | None = None,
+) -> None:
+    """Print how many runs there are, their states, and how long they will take: `seconds` if that is known already."""
     from fedwinnow.experiment.time_estimate import in_words
     from fedwinnow.study.sweep import estimated_seconds, states_of, to_play
 
@@ -138,7 +146,7 @@ def announce(plan: Plan, engine: Engine, device: str | None, console: Console, r
     if not to_play(plan, redo):
         return
     try:
-        words = in_words(estimated_seconds(plan, engine, device, redo))
+        words = in_words(estimated_seconds(plan, engine, device, redo) if seconds is None else seconds)
         console.print(f"[dim]this will take {words} if every method costs what FedAvg does[/]")
     except FedwinnowError as problem:
         console.print(f"no estimate: {problem}", style="dim", markup=False)

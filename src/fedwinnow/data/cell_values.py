@@ -40,15 +40,35 @@ def numbers_and_unit(table: TextTable, name: str) -> tuple[Numbers, str] | None:
         pass  # a missing cell, a comma, a unit or a text: look at each different cell
     distinct = set(cells)
     present = [cell for cell in distinct if not is_missing(cell)]
+    if table.asked_decimal != "point" and (plain := with_decimal_commas(table, present)):
+        plain |= dict.fromkeys(distinct - plain.keys(), math.nan)
+        return np.fromiter((plain[cell] for cell in cells), dtype=np.float64, count=len(cells)), ""
     form = form_of(present, table.decimal, table.asked_decimal)
     if form is None:
         return None
     if form.doubtful:
-        form = settled(table, name, form)
+        form = settled(table, name, form, present)
     lookup = dict.fromkeys(distinct, math.nan) | {cell: form.number(cell) for cell in present}
     if None in lookup.values():
         return None
     return np.fromiter((lookup[cell] for cell in cells), dtype=np.float64, count=len(cells)), form.unit
+
+
+def with_decimal_commas(table: TextTable, cells: list[str]) -> dict[str, float] | None:
+    """The numbers in cells whose commas are surely decimal ones, quickly; None where another look is needed."""
+    joined = "\0".join(cells)
+    if "," not in joined or "." in joined or "_" in joined:
+        return None
+    pointed = joined.replace(",", ".").split("\0")
+    try:
+        values = list(map(float, pointed))
+    except ValueError:
+        return None
+    doubtful = table.asked_decimal == "auto" and all(GROUPED.fullmatch(cell) for cell in pointed if "." in cell)
+    # Between semicolons a comma is the decimal sign, unless other columns have decimal points.
+    if doubtful and (table.decimal != "," or table.decimal_of_all == "."):
+        return None
+    return dict(zip(cells, values, strict=True))
 
 
 def may_have_groups(table: TextTable, cells: Sequence[str]) -> bool:
@@ -66,10 +86,15 @@ def may_have_groups(table: TextTable, cells: Sequence[str]) -> bool:
     return some
 
 
-def settled(table: TextTable, name: str, form: NumberForm) -> NumberForm:
-    """The form of numbers such as 1.234, as the other columns of the file write theirs; a guess is said."""
+def settled(table: TextTable, name: str, form: NumberForm, cells: Sequence[str]) -> NumberForm:
+    """The form of numbers such as 1.234, as the other columns of the file write theirs; a guess is said.
+
+    Where all cells are such numbers, the two readings differ in their scale only, so there is nothing to say.
+    """
     if table.decimal_of_all:
         return replace(form, decimal=table.decimal_of_all)
+    if form.doubtful == table.decimal or all(form.doubtful in cell for cell in cells):
+        return form
     sign = {".": "point", ",": "comma"}[form.doubtful]
     other = {"point": "comma", "comma": "point"}[sign]
     taken, instead = (

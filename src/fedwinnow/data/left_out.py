@@ -14,6 +14,7 @@ Kind = Literal["whole number", "text"]
 
 # In fewer rows a column of measurements, or of texts, may have a different value in every row.
 FEWEST_ROWS: dict[Kind, int] = {"whole number": 50, "text": 10}
+PLAIN = re.compile(r"[-+]?\d+(?:\.0*)?(?:[eE][-+]?\d+)?|\d+\.\d*[eE]\+\d+")
 FEWEST_PATIENTS = 5
 MOST_VISITS = 50  # rows of a patient, on average
 PATIENT = re.compile(
@@ -21,6 +22,13 @@ PATIENT = re.compile(
     r"[ _.-]*(?:id|nr|no|num|number|nummer|key|code|kennung)?\.?"
     r"|(?:person(?:en)?|case|fall|encounter|visit|admission|aufnahme|record)[ _.-]*(?:id|nr|no|num|number|nummer)\.?"
     r"|medical[ _-]record[ _-]number|nhs[ _-]number|ssn",
+    re.IGNORECASE,
+)
+PERSON = re.compile(
+    r"(?:sur|last|family|first|given|maiden|patient|birth)[ _.-]*names?|(?:nach|vor|familien|geburts)namen?|"
+    r"nom de famille|pr[ée]noms?|apellidos?|cognome|e[ _-]?mails?|"
+    r"(?:tele)?(?:phone|fon)[ _.-]*(?:number|no|nummer|nr)?\.?|(?:home[ _-]*)?address|adresse|"
+    r"anschrift|street|stra(?:ss|ß)e",
     re.IGNORECASE,
 )
 
@@ -45,13 +53,33 @@ def tells_who(table: TextTable, name: str, kind: Kind, keep: Collection[str]) ->
     if name in keep:
         return False
     several = len(set(table.column(name)))
-    return is_id(table, name, kind, several) or is_patient(table, name, several)
+    return (
+        (kind == "text" and names_people(table, name))
+        or is_id(table, name, kind, several)
+        or is_patient(table, name, several)
+    )
+
+
+def names_people(table: TextTable, name: str) -> bool:
+    """Whether a column has names or addresses of people, by what it is called, which is said."""
+    if not PERSON.fullmatch(name):
+        return False
+    warnings.warn(
+        f"{table.path}: column '{name}' looks like names or addresses of people, so it is left out, and its texts are "
+        f"written nowhere. Better leave it out of the export; keep={name} trains on it, and ignore={name} is rid of "
+        "this line.",
+        FedwinnowWarning,
+        stacklevel=2,
+    )
+    return True
 
 
 def is_id(table: TextTable, name: str, kind: Kind, several: int) -> bool:
     """Whether a column looks like the id of a row, which is said: a model could only memorise rows by it."""
     if several < len(table) or len(table) < FEWEST_ROWS[kind]:
         return False
+    if kind == "whole number" and not all(map(PLAIN.fullmatch, table.column(name))):
+        return False  # nobody writes an id with thousands separated, or with a unit
     other = f"notes={name} reads it as free text, " if kind == "text" else ""
     warnings.warn(
         f"{table.path}: column '{name}' has a different {kind} in every row, so it is taken for an id and left out. To "

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 Decimal = Literal["auto", "point", "comma"]
+Usual = Literal[".", ",", "either"]  # between commas, semicolons, tabs
 
 GAPS = " \u00a0\u202f\u2009'\u2019"  # what else may stand between thousands
+MINUS = "\u2212"  # the sign of mathematics
 UNIT_LETTER = "A-Za-zµμ°%‰Ω"
 
 
@@ -51,19 +53,25 @@ class NumberForm:
     def number(self, cell: str) -> float | None:
         """The number in a cell; None where it is a text."""
         text = cell
-        if self.unit and (found := WITH_UNIT.fullmatch(cell)) and one_way(found[2]) == self.unit:
-            text = found[1].strip()
+        if self.unit and (parts := number_and_unit(cell.replace(MINUS, "-"))) and parts[1] == self.unit:
+            text = parts[0]
         return number_in(text, self.decimal)
 
 
-def one_way(unit: str) -> str:
-    """A unit as it is compared: the two letters for micro are one."""
-    return " ".join(unit.replace("μ", "µ").split())
+def number_and_unit(cell: str) -> tuple[str, str] | None:
+    """The number of a cell and the unit behind it; None where it is something else."""
+    found = WITH_UNIT.fullmatch(cell)
+    if found is None or not is_number(number := found[1].strip()):
+        return None
+    unit = " ".join(found[2].replace("μ", "µ").split())  # there are two letters for micro
+    if len(unit) == 1 and cell[-2].isdigit() and not KNOWN_UNIT.fullmatch(unit):
+        return None  # 1a and 2a are stages, and 101A may be an id
+    return number, unit
 
 
 def number_in(cell: str, decimal: str) -> float | None:
     """A cell as a number, None where it is a text."""
-    text = cell.replace("\u2212", "-")
+    text = cell.replace(MINUS, "-")
     if decimal == "either":
         decimal = "." if POINT.fullmatch(text) else ","
     if (POINT if decimal == "." else COMMA).fullmatch(text):
@@ -76,24 +84,24 @@ def number_in(cell: str, decimal: str) -> float | None:
         return None
 
 
-def form_of(cells: Iterable[str], usual: str, asked: Decimal) -> NumberForm | None:
+def form_of(cells: Iterable[str], usual: Usual, asked: Decimal) -> NumberForm | None:
     """How different cells, none of them missing, write numbers; None where one of them is a text.
 
-    `usual` is the decimal sign that the file allows besides the point.
+    `usual` is the decimal sign that the file allows.
     """
     units: set[str] = set()
     texts: list[str] = []
     bare = False
     for cell in cells:
-        plain = cell.replace("\u2212", "-")
+        plain = cell.replace(MINUS, "-")
         if POINT.fullmatch(plain) or COMMA.fullmatch(plain):
             texts.append(plain)
             bare = True
         elif number_in(cell, ".") is not None:
             bare = True
-        elif (found := WITH_UNIT.fullmatch(plain)) and is_number(found[1].strip()):
-            texts.append(found[1].strip())
-            units.add(one_way(found[2]))
+        elif parts := number_and_unit(plain):
+            texts.append(parts[0])
+            units.add(parts[1])
             if len(units) > 1:
                 return None
         else:
@@ -110,7 +118,7 @@ def is_number(text: str) -> bool:
     return bool(POINT.fullmatch(text) or COMMA.fullmatch(text))
 
 
-def decimal_of(texts: list[str], usual: str, asked: Decimal) -> tuple[Literal[".", ",", "either", ""], str]:
+def decimal_of(texts: list[str], usual: Usual, asked: Decimal) -> tuple[Literal[".", ",", "either", ""], str]:
     """The decimal sign of numbers, empty where there is none for all of them, and the sign that leaves a doubt."""
     point = comma = False  # whether a number can be read in this way only
     signs: set[str] = set()  # the signs of numbers that can be read in both
@@ -129,7 +137,7 @@ def decimal_of(texts: list[str], usual: str, asked: Decimal) -> tuple[Literal[".
     if len(signs) == 2:
         return "", ""
     sign = next(iter(signs), "")
-    return ("," if usual == sign == "," else "."), "" if usual == sign == "." else sign
+    return ("," if usual != "." and sign == "," else "."), "" if usual == sign == "." else sign
 
 
 def decimal_in(columns: Iterable[bytes]) -> Literal[".", ",", ""]:
@@ -175,8 +183,8 @@ def why_no_numbers(counts: Counter[str]) -> str:
 
 def unit_in(cell: str) -> str | None:
     """The unit behind a number, empty where there is none; None where the cell is a text."""
-    plain = cell.replace("\u2212", "-")
+    plain = cell.replace(MINUS, "-")
     if is_number(plain):
         return ""
-    found = WITH_UNIT.fullmatch(plain)
-    return one_way(found[2]) if found and is_number(found[1].strip()) else None
+    found = number_and_unit(plain)
+    return None if found is None else found[1]

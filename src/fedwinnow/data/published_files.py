@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,12 +144,32 @@ def write_stamp(path: Path, content: object) -> None:
 # --- downloading ---------------------------------------------------------------------------------------------------
 
 
+PLANNING: ContextVar[bool] = ContextVar("planning", default=False)  # whether it is only asked what there is
+
+
+class NotYetHere(DataError):
+    """A file that would be downloaded if it were really needed now."""
+
+
+@contextmanager
+def only_planning() -> Iterator[None]:
+    """Nothing is downloaded in this block; a file that would be raises NotYetHere."""
+    before = PLANNING.set(True)
+    try:
+        yield
+    finally:
+        PLANNING.reset(before)
+
+
 def download(file: PublishedFile) -> Path:
     """Download a file into the cache; it appears there only when it is complete and its checksum is right."""
     if file.url is None:
         raise absent(file, " and its publisher does not allow programs to download it")
     if offline():
         raise absent(file, " and downloads are forbidden (FEDWINNOW_OFFLINE)")
+    if PLANNING.get():
+        size = f" ({file.size / 1e6:.0f} MB)" if file.size else ""
+        raise NotYetHere(f"{file.name}{size} is not here yet; it will be downloaded from {file.url}.")
     import logging
 
     import pooch
@@ -166,10 +189,13 @@ def download(file: PublishedFile) -> Path:
     return path
 
 
-def summary(problem: Exception) -> str:
-    """The first line of an exception, short enough for a message."""
-    lines = str(problem).splitlines() or [type(problem).__name__]
-    return lines[0][:160]
+def summary(problem: BaseException) -> str:
+    """The first line of an exception, short enough for a message; of one that only passes on another, of that one."""
+    reason = getattr(problem.args[0] if problem.args else None, "reason", None)  # of urllib3, within requests
+    if isinstance(reason, Exception):
+        problem = reason
+    text = re.sub(r"^<[^>]*>: |^\w+\(.*?\): ", "", (str(problem).splitlines() or [""])[0])
+    return text if text and len(text) <= 160 else type(problem).__name__
 
 
 Arrays = dict[str, NDArray[Any]]

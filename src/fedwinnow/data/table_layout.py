@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -188,23 +187,20 @@ def refuse_totals(columns: Mapping[str, Sequence[str]], place: str) -> None:
 def hint_for(lines: Iterable[str]) -> str:
     """What an error says of the line in which the names probably stand; empty where they stand in the first."""
     beginning = list(islice(lines, LOOKED_AT))
-    found: list[tuple[int, int, int, int]] = []  # how many lines are as long, how long, the line, which separator
-    for which, delimiter in enumerate(SEPARATORS):
-        widths: Counter[int] = Counter()
-        first: dict[int, int] = {}
-        reader = csv.reader(io.StringIO("".join(beginning), newline=""), delimiter=delimiter)
-        before = 0
+    found: list[tuple[int, int, int]] = []  # how many lines are as long as most, how long, the first as long as that
+    for delimiter in SEPARATORS:
+        reader, before = csv.reader(beginning, delimiter=delimiter), 0
+        records: list[tuple[int, int]] = []
         try:
             for row in reader:
-                width = filled_to(row)
-                widths[width] += 1
-                first.setdefault(width, before + 1)
+                records.append((before + 1, filled_to(row)))
                 before = reader.line_num
         except csv.Error:
             pass
-        found += [
-            (count, width, first[width], which) for width, count in widths.items() if width > 1 and width in first
-        ]
+        widths = Counter(width for _, width in records if width > 1)
+        if widths:
+            usual, count = max(widths.items(), key=lambda pair: (pair[1], pair[0]))
+            found.append((count, usual, next(line for line, width in records if width >= usual)))
     best = max((one for one in found if one[0] > 1), default=None)
     return hint_of_line(1 if best is None else best[2], beginning)
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwinnow.data.dates import Dates
-from fedwinnow.data.number_forms import Decimal, decimal_in
+from fedwinnow.data.number_forms import Decimal, Usual, decimal_in
 from fedwinnow.data.pace import Pace
 from fedwinnow.data.packed_cells import PackedCells, Packing, pack
 from fedwinnow.data.source_files import existing_file
@@ -46,9 +46,10 @@ class TextTable:
     path: Path
     columns: Mapping[str, Sequence[str]]
     lines: Sequence[int] | NDArray[np.int64] = ()  # the line of each row, where the file has lines
-    decimal: str = "."  # the decimal sign besides the point
+    decimal: Usual = "."  # the decimal sign besides the point
     asked_decimal: Decimal = "auto"  # what the user says of it
     dates: Dates = "auto"  # how the file writes dates
+    hint: str = ""  # where the names of the columns may stand instead
     unreadable: dict[str, str] = field(default_factory=dict)  # columns that cannot become texts, with their type
     orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # categories that the file itself orders
     named: frozenset[str] = frozenset()  # columns that are categories, even where their values are numbers
@@ -81,7 +82,7 @@ class TextTable:
         if name not in self.columns:
             raise DataError(
                 f"{self.path}: {unknown('column', name, self.names)} The options label=, site=, group=, id= and true= "
-                "name columns."
+                f"name columns.{self.hint}"
             )
         return self.columns[name]
 
@@ -186,8 +187,9 @@ def read_csv(path: Path, encoding: Asked = "auto", layout: Layout = AS_FOUND) ->
                 refuse_nameless(path, strange, line, hint())
             pace.reach(raw.tell() // MEGABYTE)
     found = {names[place]: packing.packed() for place, packing in columns.items()}
-    decimal = "," if start.delimiter in ";\t" else "."
-    table = TextTable(path, found, np.concatenate(lines), decimal=decimal)
+    usual: dict[str, Usual] = {";": ",", "\t": "either"}
+    where = f" {hint()}".rstrip() if len(found) == 1 else ""
+    table = TextTable(path, found, np.concatenate(lines), decimal=usual.get(start.delimiter, "."), hint=where)
     if layout.footer is None:
         refuse_totals(found, table.place(len(table) - 1))
     return table

@@ -32,6 +32,17 @@ OF_DOS = re.compile(
 OF_WINDOWS = re.compile(rb"(?<=[A-Za-z])[\xc0-\xc5\xc8-\xcf\xd9-\xdc\xdf\xee-\xf6\xf8-\xfe](?=[A-Za-z])")
 SHOWN = 12  # letters
 
+WEB_PAGE = "a web page, as some systems write in place of a spreadsheet. Open it in a spreadsheet and save it as .xlsx"
+OTHER_KINDS = {
+    b"PK\x03\x04": "a spreadsheet (.xlsx) or another archive. Read an .xlsx file with excel:path=FILE",
+    b"PAR1": "a Parquet file. Read it with parquet:path=FILE",
+    b"\xd0\xcf\x11\xe0": "an old spreadsheet (.xls). Save it as .xlsx and read it with excel:path=FILE",
+    b"\x89HDF": "an HDF5 file. A folder of them is read with h5:path=FOLDER,labels=TABLE",
+    b"%PDF": "a PDF. Export the table as CSV",
+    b"{\\rtf": "a text document (.rtf). Export the table as CSV",
+    **dict.fromkeys((b"<html", b"<table", b"<!doctype"), WEB_PAGE),
+    b"<?xml": "XML. Open it in a spreadsheet and save it as .xlsx",
+}
 WINDOWS = "Latin-1 (Windows-1252)"
 ADVICE = "Save it again as UTF-8 CSV."
 
@@ -40,6 +51,7 @@ def codec_of(path: Path, asked: Asked = "auto") -> str:
     """The name that Python has for the encoding of a file; another one than UTF-8 is said in a warning."""
     with path.open("rb") as stream:
         beginning = stream.read(BEGINNING)
+    refuse_other_kinds(path, beginning)
     codec = next((codec for mark, codec in MARKS.items() if beginning.startswith(mark)), "")
     if codec == "utf-16" or asked == "utf-16":
         return checked(path, codec or without_mark(beginning) or "utf-16-le", said=asked == "auto")
@@ -60,6 +72,16 @@ def codec_of(path: Path, asked: Asked = "auto") -> str:
     found, spoken = ("cp850", "a text of DOS (code page 850)") if is_of_dos(path) else (western(path), WINDOWS)
     tell(path, f"{spoken}, with the letters {foreign_letters(path, found)}")
     return found
+
+
+def refuse_other_kinds(path: Path, beginning: bytes) -> None:
+    """Refuse a file that is no table in text, whatever its name says, with the way to read it."""
+    start = beginning.removeprefix(codecs.BOM_UTF8).lstrip().lower()
+    said = next(
+        (said for mark, said in OTHER_KINDS.items() if beginning.startswith(mark) or start.startswith(mark)), ""
+    )
+    if said:
+        raise DataError(f"{path}: not a text file with a table, but {said}.")
 
 
 def without_mark(beginning: bytes) -> str:

@@ -13,10 +13,11 @@ from torch import Tensor
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.deployment.error_codes import for_others
 from fedwinnow.deployment.foreign_text import one_line
-from fedwinnow.encoders.encoder import Scale
+from fedwinnow.encoders.elsewhere import as_here, example_of, named, needs_files
+from fedwinnow.encoders.encoder import Encoder, Scale
 from fedwinnow.encoders.head_input import Scaling, Sums, needs_sums
-from fedwinnow.encoders.make_encoder import DataEncoder, find_encoder
-from fedwinnow.errors import DataError
+from fedwinnow.encoders.make_encoder import DataEncoder
+from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.encoding import Encoding, sums_of
 from fedwinnow.models.model import Shape
 
@@ -53,23 +54,49 @@ def unpacked(text: Any, width: int) -> NDArray[np.float32]:
 # --- at a site -----------------------------------------------------------------------------------------------------
 
 
-def agreed_encoder(spec: Any, run: dict[str, Any], dataset: Dataset) -> DataEncoder:
+def encoder_here(spec: Any, own: Any) -> Encoder | None:
+    """The encoder that the coordinator named, with the files that this site names for itself; None if it named none."""
+    if spec is None:
+        if own is None:
+            return None
+        raise for_others(
+            UsageError(f"--encoder {own} was given, but the coordinator's run has no encoder. Leave it out."), "encoder"
+        )
+    if own is None and needs_files(spec):
+        name = named(spec)[0]
+        raise for_others(
+            UsageError(
+                f"the coordinator's encoder is {one_line(spec, 80)}, whose files every machine names for itself. Give "
+                f"yours: --encoder {example_of(name)}."
+            ),
+            "encoder",
+        )
+    try:
+        return as_here(spec, own)
+    except UsageError as problem:
+        raise for_others(problem, "encoder") from None
+
+
+def agreed_encoder(spec: Any, run: dict[str, Any], dataset: Dataset, own: Any = None) -> DataEncoder | None:
     """The encoder of a run, opened here; refused if its weights or settings are not those of the coordinator."""
-    task = run.get("task")
-    kind = find_encoder(spec).kind_of(dataset)
+    encoder, task = encoder_here(spec, own), run.get("task")
+    if encoder is None:
+        return None
+    kind = encoder.kind_of(dataset)
     if task is None:
-        found = DataEncoder.for_data(spec, dataset)
+        found = DataEncoder.for_data(encoder, dataset)
     else:
         shape = Shape.from_table(task["shape"])
-        found = DataEncoder.for_kind(spec, kind, shape, tuple(task["mean"]), tuple(task["std"]))
+        found = DataEncoder.for_kind(encoder, kind, shape, tuple(task["mean"]), tuple(task["std"]))
     told = run.get("encoder")
     theirs = told.get("hash") if isinstance(told, dict) else None
     if theirs != found.opened.hash:
         raise for_others(
             DataError(
-                f"the encoder {one_line(spec, 80)} has the hash {found.opened.hash[:12]} here and "
-                f"{one_line(str(theirs)[:12], 12)} at the coordinator: other weights or settings. Install "
-                f"the same weights on both."
+                f"the encoder {one_line(encoder, 200)} has the hash {found.opened.hash[:12]} here and "
+                f"{one_line(str(theirs)[:12], 12)} at the coordinator: other weights or settings. Both "
+                f"machines need the same: install the same package, or copy the coordinator's files (--encoder names "
+                f"them)."
             ),
             "encoder",
         )

@@ -12,6 +12,7 @@ from fedwinnow.deployment.agreed_encoder import encoder_in
 from fedwinnow.deployment.error_codes import for_others
 from fedwinnow.deployment.foreign_text import one_line
 from fedwinnow.deployment.remote_settings import names_weights, refuse_files, without_files
+from fedwinnow.encoders.elsewhere import without_files as encoder_without_files
 from fedwinnow.errors import DataError, UsageError
 from fedwinnow.experiment.prepare import Stage
 from fedwinnow.experiment.settings import Experiment
@@ -59,6 +60,8 @@ def settings_of(stage: Stage) -> dict[str, Any]:
     settings = {key: value for key, value in config_of(stage).items() if key not in NOT_SENT}
     if "model" in settings and not stage.method.own_models:
         settings["model"] = without_files(settings["model"])
+    if settings.get("encoder") is not None:
+        settings["encoder"] = encoder_without_files(settings["encoder"])
     refuse_files(settings)
     return settings
 

@@ -19,7 +19,7 @@ CODES = {
     "scene": "it has another scene, or it has data and the coordinator a scene, or the other way round",
     "classes": "its data has classes that are not among the coordinator's",
     "samples": "its samples have another form or other columns than the coordinator's",
-    "encoder": "its encoder has other weights or settings, or the scaling does not fit it",
+    "encoder": "its encoder is another one or its files are not named (join --encoder), or the scaling does not fit it",
     "model": "the first model, or its frozen part, is not the one that it makes itself",
     "question": "it does not answer such a question",
     "message": "it could not read the message",

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from flwr.serverapp import Grid
 
+from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load
 from fedwinnow.deployment.agreed_encoder import asks_sums, early_encoding, fitted, sums_from
 from fedwinnow.deployment.agreement import describe_run, hello_name, hello_of, identity
@@ -134,13 +135,18 @@ def assembled(
         roster = gather(grid, hello_of(early, simulated=False) | more, no_samples, terms)
         samples = {facts["site"]: 0 if too_few(facts) else facts["samples"] for facts in roster.known.values()}
         if encoding is not None and asks_sums(encoding):
-            kept = None if kept_in is None else saved_encoding(kept_in, Shape.of(own), own.mean, own.std)
+            kept = None if kept_in is None else earlier(kept_in, experiment, own)
             encoding = kept or sums_fitted(roster, experiment, encoding, terms, tuple(sorted(samples)))
         stage = real_stage(experiment, own, samples, encoding)
         if stage.absent:
             terms.say(f"absent, with fewer samples than the least count: {', '.join(stage.absent)}")
     roster.begin(stage.site_names)
     return roster, stage
+
+
+def earlier(folder: Path, experiment: Experiment, own: Dataset) -> Encoding | None:
+    """The encoder of a run that is continued, with its scaling; its files may have been moved."""
+    return saved_encoding(folder, Shape.of(own), own.mean, own.std, experiment.encoder)
 
 
 def gather(grid: Grid, hello: dict[str, Any], unfit: Unfit, terms: Terms) -> Roster:

@@ -279,10 +279,8 @@ class Preparation:
     def encoder(self) -> str:
         """The weights of the encoder."""
         hello, site = self.agreed()
-        if self.settings.encoder is None:
-            return "none is used"
-        site.holding.agree_on_encoder(hello)
-        return f"{self.settings.encoder} has the coordinator's weights"
+        encoder = site.holding.agree_on_encoder(hello)
+        return "none is used" if encoder is None else f"{encoder.encoder} has the coordinator's weights"
 
     def model(self) -> str:
         """Build the model, and see that its copies fit on the disk."""

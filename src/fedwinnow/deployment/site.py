@@ -76,6 +76,7 @@ class Site:
         self.ready: tuple[str, Host] | None = None  # the run of the last question, and its host
         self.first: FirstModel | None = None  # the models that the agreed seed gives
         self.finished = False
+        self.spent: dict[str, Any] | None = None  # of a budget of privacy, by the message that is being answered
         self.failure: FedwinnowError | None = None  # why the site cannot take part or finish
         self.unheard = False  # whether the coordinator does not know yet that this site cannot take part
         self.audit = InAudit(self)
@@ -89,6 +90,7 @@ class Site:
 
     def answer(self, facts: dict[str, Any], payload: Payload) -> Letter:
         """Answer one message; an error is an answer, too, and leaves this site as a code."""
+        self.spent = None
         try:
             kind = facts.get("kind")
             if kind == "hello":
@@ -228,6 +230,8 @@ class Site:
         self.in_turn(task)
         if nothing_to_train_on(run, host, task):
             return self.booked(facts, {"client": task.client, "absent": True}, {}, run, host.method)
+        if not self.holding.simulated:
+            self.spent = Spending(self.folder, self.place(run)).book(host, task)
         answer = host.answer(task)
         if answer.error is not None:
             self.say(f"round {task.round}, {task.ask}: {answer.error}\n{answer.trace}".rstrip())
@@ -247,10 +251,9 @@ class Site:
             counts = {name: whole_passes(count, mine.stop - mine.start) for name, count in counts.items()}
         said = {"client": task.client, "memory": answer.memory, **counts}
         sent = {REPLY + key: value for key, value in answer.reply.items()}
-        spent = None if self.holding.simulated else Spending(self.folder, self.place(run)).book(host, task)
         if self.holding.simulated:
             sent |= {NOTES + key: value for key, value in answer.notes.items()}
-        return self.booked(facts, said, sent, run, host.method, spent=spent)
+        return self.booked(facts, said, sent, run, host.method)
 
     def in_turn(self, task: Task) -> None:
         """Refuse a question of a real run out of its turn, and a first model that the coordinator has chosen."""
@@ -432,7 +435,6 @@ class Site:
         run: dict[str, Any] | None = None,
         method: Method | None = None,
         more: dict[str, Exposure] | None = None,
-        spent: dict[str, Any] | None = None,
     ) -> Letter:
         """Record in the site's ledger what is about to leave; if it cannot be recorded, it does not leave."""
         exposes, forwarded = (more or {}, {}) if method is None else (method.exposed(), method.forwarded())
@@ -441,7 +443,7 @@ class Site:
             **{key: short(facts[key]) for key in BOOKED if key in facts},
             **({} if run is None else {"run": identity(run)}),
             "said": said,
-            **({} if spent is None else {"privacy": spent}),
+            **({} if self.spent is None else {"privacy": self.spent}),
             "sent": {
                 key.removeprefix(REPLY): {
                     "exposes": exposes.get(key.removeprefix(REPLY), "sample"),

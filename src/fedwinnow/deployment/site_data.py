@@ -48,6 +48,7 @@ class SceneShare:
     least_count: int = 0  # this site's own; where the coordinator's is larger, that one holds
     simulated: bool = True
     judged: Mask | None = None  # in an audit, per holding: what the models of the last host judge
+    encoder: Any = None  # names the files of the run's encoder on this machine
 
     def __post_init__(self) -> None:
         self.folder = self.folder.parent if self.folder.suffix == ".npz" else self.folder
@@ -87,8 +88,11 @@ class SceneShare:
                 ),
                 "scene",
             )
-        self.agree_on_encoder(run)
-        stage: Stage = prepare(with_floor(experiment_of(run, scene=self.folder), self.least_count), self.scene)
+        encoder = self.agree_on_encoder(run)
+        experiment = with_floor(experiment_of(run, scene=self.folder), self.least_count)
+        if encoder is not None:
+            experiment = dataclasses.replace(experiment, encoder=encoder.encoder)
+        stage: Stage = prepare(experiment, self.scene)
         audit = audit_in(run)
         if audit is not None:
             part = part_in(stage, audit)
@@ -100,18 +104,15 @@ class SceneShare:
     def agree_on_audit(self, agreed: AgreedAudit) -> None:
         """Nothing to agree on: every machine has the whole scene, with its groups."""
 
-    def agree_on_encoder(self, run: dict[str, Any]) -> None:
-        """Refuse an encoder that has other weights here than at the coordinator."""
+    def agree_on_encoder(self, run: dict[str, Any]) -> DataEncoder | None:
+        """The encoder of a run, with the weights of the coordinator; None if the run has none."""
         spec = experiment_of(run).encoder
-        if spec is not None:
-            agreed_encoder(spec, {**run, "task": None}, self.scene.dataset)
+        return agreed_encoder(spec, {**run, "task": None}, self.scene.dataset, self.encoder)
 
     def shape_of_model(self, run: dict[str, Any]) -> Shape:
         """The shape of what the model is shown."""
-        spec = experiment_of(run).encoder
-        if spec is None:
-            return Shape.of(self.scene.dataset)
-        return agreed_encoder(spec, {**run, "task": None}, self.scene.dataset).head_shape
+        encoder = self.agree_on_encoder(run)
+        return Shape.of(self.scene.dataset) if encoder is None else encoder.head_shape
 
     def sums(self, run: dict[str, Any]) -> Tensor | None:
         """Nobody asks a simulation for sums: every machine has the whole scene."""
@@ -144,6 +145,7 @@ class OwnData:
     least_count: int = 0  # this site's own; where the coordinator's is larger, that one holds
     simulated: bool = False
     judged: Mask | None = None  # in an audit, per holding: what the models of the last host judge
+    encoder: Any = None  # names the files of the run's encoder on this machine
 
     @property
     def samples(self) -> int:
@@ -201,8 +203,7 @@ class OwnData:
 
     def agree_on_encoder(self, run: dict[str, Any]) -> DataEncoder | None:
         """The encoder of a run, with the weights of the coordinator; None if the run has none."""
-        spec = experiment_of(run).encoder
-        return None if spec is None else agreed_encoder(spec, run, self.dataset)
+        return agreed_encoder(experiment_of(run).encoder, run, self.dataset, self.encoder)
 
     def shape_of_model(self, run: dict[str, Any]) -> Shape:
         """The shape of what the model is shown, by the coordinator's task."""
@@ -287,7 +288,12 @@ def with_floor(experiment: Experiment, least_count: int) -> Experiment:
 
 
 def holding_of(
-    data: str | None, scene: Path | None, clients: str | None, device: str | None, least_count: int | None = None
+    data: str | None,
+    scene: Path | None,
+    clients: str | None,
+    device: str | None,
+    least_count: int | None = None,
+    encoder: str | None = None,
 ) -> OwnData | SceneShare:
     """Read and check the data of this site, before it connects."""
     least_count = usual_least_count(simulated=scene is not None) if least_count is None else least_count
@@ -295,10 +301,10 @@ def holding_of(
     if (data is None) == (scene is None):
         raise UsageError("give --data or --scene, one of them.")
     if scene is not None:
-        return SceneShare(scene, numbers_in(clients), device, least_count)
+        return SceneShare(scene, numbers_in(clients), device, least_count, encoder=encoder)
     if clients is not None:
         raise UsageError(f"--clients {clients} was given with --data; allowed: with --scene.")
-    return OwnData(load(data or ""), device, least_count)
+    return OwnData(load(data or ""), device, least_count, encoder=encoder)
 
 
 def numbers_in(text: str | None) -> tuple[int, ...]:

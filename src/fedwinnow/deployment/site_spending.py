@@ -1,7 +1,7 @@
-"""What a site has spent of its budget of privacy: counted here, before an answer leaves, whatever the coordinator says.
+"""What a site has spent of its budget of privacy: counted here, before it trains, whatever the coordinator says.
 
 The count only grows. A question that is asked again, because the coordinator was started anew, is answered with new
-noise and costs again.
+noise and costs again; so does one whose answer fails or does not leave, because that may depend on the samples.
 """
 
 from __future__ import annotations
@@ -30,23 +30,26 @@ class Spending:
     run: Path  # the folder of the run in it
 
     def book(self, host: Host, task: Task) -> dict[str, Any] | None:
-        """Count one more model that is about to leave; an error if that would spend more than the budget.
+        """Count one more model that is about to be trained; an error if that would spend more than the budget.
 
         Returns what the ledger says of it; None where nothing is spent.
         """
         privacy = host.privacy
-        if privacy is None or task.measures:
-            return None
+        if privacy is None or task.ask != "train":
+            return None  # the host refuses every other question before it looks at a sample
         visits = self.visits() + 1
         mine = host.sites.holdings.of(task.client)
-        costs = mechanism_of(privacy, host.setup.settings, mine.stop - mine.start)
+        samples = mine.stop - mine.start
+        if samples < host.setup.settings.least_count:
+            return None  # the site does not take part
+        costs = mechanism_of(privacy, host.setup.settings, samples)
         epsilon = costs.epsilon(visits, privacy.delta, privacy.epsilon)
         if visits > privacy.most_visits:
             raise for_others(
                 RunError(
-                    f"this site has sent {visits - 1} models, for which the budget of epsilon {privacy.epsilon:g} was "
-                    f"planned; one more would make it {epsilon:.3g}. Nothing was sent. A run that is to go on needs a "
-                    f"budget that is planned for more: --privacy {privacy.name}:...,visits={visits}."
+                    f"this site has trained {visits - 1} times, for which its budget of epsilon {privacy.epsilon:g} "
+                    f"was planned; one more would make it {epsilon:.3g}. Nothing was sent. A longer run needs a budget "
+                    f"that is planned for more: --privacy {privacy.name}:...,visits={visits}."
                 ),
                 REFUSED,
             )
@@ -55,7 +58,7 @@ class Spending:
         return {**spent, "noise": noise_of(privacy), "epsilon_of_all_runs": round(self.total(), 4)}
 
     def visits(self) -> int:
-        """How many models have left in this run."""
+        """How many models this site has trained in this run."""
         path = self.run / FILE
         return int(json_of(path, FORM)["visits"]) if path.exists() else 0
 

@@ -13,12 +13,11 @@ from fedwinnow.deployment.error_codes import REFUSED, for_others
 from fedwinnow.deployment.exposure_limit import Declined
 from fedwinnow.deployment.sum_identity import Identities
 from fedwinnow.errors import DataError
-from fedwinnow.federation.summing.party import Party, answered
+from fedwinnow.federation.summing.party import Numbers, Party, answered
 from fedwinnow.federation.summing.secure_sums import Session
 from fedwinnow.federation.summing.sum_memory import SumMemory
-from fedwinnow.federation.summing.sum_messages import PHASES, Phase, SumRefused, as_text
+from fedwinnow.federation.summing.sum_messages import PHASES, Phase, SumRefused, hash_of
 from fedwinnow.federation.summing.summed_form import Sums, flattened
-from fedwinnow.mathematics.fixed_point import Ring
 from fedwinnow.mathematics.payload import Payload
 
 KIND = "sum"  # of a message
@@ -84,7 +83,7 @@ class SiteSums:
         self, question: SumQuestion, seed: int, sums: Sums, reply: Callable[[], Payload], opened: Path | None
     ) -> tuple[Payload, int]:
         """The answer to a phase, and how many values were clipped; `reply` computes what is summed."""
-        session, clipped, form = question.session, [0], list[Any]()
+        session, clipped = question.session, [0]
         if question.phase == "keys":
             assert self.identities is not None
             me, peers = self.identities.of(question.client, seed)
@@ -93,16 +92,16 @@ class SiteSums:
         if party is None or party.session != session.name:
             raise for_others(SumRefused("a phase of a secure sum was asked that had not begun here."), "question")
 
-        def values() -> Ring:
-            form[:], ring, clipped[0] = flattened(reply(), sums, len(party.places))
-            return ring
+        def numbers() -> Numbers:
+            form, ring, clipped[0] = flattened(reply(), sums, len(party.places))
+            return Numbers(ring, form, hash_of(question.got))
 
         if opened not in self.memories:
             self.memories[opened] = SumMemory(opened)
         # Not by the exchange: a method asks the same several times a round, with answers that differ little.
         once = partial(self.memories[opened].allow, f"{question.client} {session.ask} {session.round}")
         try:
-            sent = answered(party, question.phase, question.payload, values, once)
+            sent = answered(party, question.phase, question.payload, numbers, once)
         except SumRefused as refused:
             raise for_others(refused, "sum") from None
-        return (sent | {"form": as_text(form)} if question.phase == "masked" else sent), clipped[0]
+        return sent, clipped[0]

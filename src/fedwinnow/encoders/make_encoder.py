@@ -17,13 +17,12 @@ from fedwinnow.errors import UsageError
 from fedwinnow.models.make_model import is_own
 from fedwinnow.models.model import Shape
 
+USUAL_FUNCTION = "build"  # in a user's file
+
 
 def find_encoder(spec: Any) -> Encoder:
     """The encoder of a spec, a table with `kind`, a user's file, or the encoder itself."""
-    if isinstance(spec, dict) and isinstance(spec.get("kind"), str) and is_own(spec["kind"]):
-        spec = {**spec, **own_parts(spec["kind"])}
-    elif isinstance(spec, str) and is_own(spec) and spec.partition(":")[0].strip() not in entries("encoders"):
-        spec = own_parts(spec)
+    spec = normalised(spec)
     if not isinstance(spec, str | dict | Encoder):
         raise UsageError(
             f"{spec!r} was given as encoder; allowed: a text like name:key=value or file.py:function, a table with a "
@@ -40,10 +39,19 @@ def find_encoder(spec: Any) -> Encoder:
     return part
 
 
+def normalised(spec: Any) -> Any:
+    """The spec, in which a user's file is an option of the encoder `own`."""
+    if isinstance(spec, dict) and isinstance(spec.get("kind"), str) and is_own(spec["kind"]):
+        return {**spec, **own_parts(spec["kind"])}
+    if isinstance(spec, str) and is_own(spec) and spec.partition(":")[0].strip() not in entries("encoders"):
+        return own_parts(spec)
+    return spec
+
+
 def own_parts(spec: str) -> dict[str, Any]:
     """`./my_encoder.py:build` as a table."""
     file, _, function = spec.strip().rpartition(".py")
-    return {"kind": "own", "path": f"{file}.py", "function": function.removeprefix(":") or "build"}
+    return {"kind": "own", "path": f"{file}.py", "function": function.removeprefix(":") or USUAL_FUNCTION}
 
 
 @dataclass(frozen=True, eq=False)

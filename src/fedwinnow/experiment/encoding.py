@@ -13,6 +13,7 @@ import torch
 from fedwinnow.all_settings import SiteSettings
 from fedwinnow.data.dataset import Dataset, Features
 from fedwinnow.data.source_files import read_npz
+from fedwinnow.encoders.elsewhere import as_here, example_of, has_files, named
 from fedwinnow.encoders.encoded import Encoded
 from fedwinnow.encoders.encoded_views import ViewKind
 from fedwinnow.encoders.encoder import Encoder, ImageEncoder, views_in
@@ -155,20 +156,31 @@ def write_encoding(folder: RunFolder, encoding: Encoding) -> None:
 
 
 def saved_encoding(
-    folder: Path, shape: Shape, mean: tuple[float, ...] = (), std: tuple[float, ...] = ()
+    folder: Path, shape: Shape, mean: tuple[float, ...] = (), std: tuple[float, ...] = (), own: Any = None
 ) -> Encoding | None:
-    """The encoder of a finished run, for other samples of the same form; None if the run has none."""
+    """The encoder of a finished run, for other samples of the same form; None if the run has none.
+
+    `own` names the encoder's files where they lie elsewhere than in the run; their content must be the same.
+    """
     if not (folder / FILE).exists():
+        if own is not None:
+            raise UsageError(f"--encoder {own} was given, but the run in {folder} has no encoder; leave it out.")
         return None
     facts = json_of(folder / FILE, FORM)
     if facts["format"] != FORMAT:
         raise DataError(f"{folder / FILE}: the format is {facts['format']}; this version reads {FORMAT}.")
     arrays = read_npz(folder / ARRAYS, ("mean", "factor"))
-    data_encoder = DataEncoder.for_kind(facts["encoder"], facts["kind"], shape, mean, std)
+    advice = f" Or name its files where they lie now: --encoder {example_of(named(facts['encoder'])[0])}."
+    advice = advice if own is None and has_files(facts["encoder"]) else ""
+    try:
+        data_encoder = DataEncoder.for_kind(as_here(facts["encoder"], own), facts["kind"], shape, mean, std)
+    except (DataError, UsageError) as problem:
+        raise type(problem)(f"{problem}{advice}") from None
     if data_encoder.opened.hash != facts["hash"]:
         raise DataError(
-            f"{folder}: this run was made with an encoder whose hash is {facts['hash'][:12]}, now it is "
-            f"{data_encoder.opened.hash[:12]}: its weights or settings have changed. Restore the weights."
+            f"{folder}: this run was made with an encoder whose hash is {facts['hash'][:12]}, and that of "
+            f"{data_encoder.encoder} is {data_encoder.opened.hash[:12]}: its weights or settings have changed or are "
+            f"others. Restore those of the run.{advice}"
         )
     if any(name not in arrays or arrays[name].shape != (facts["width"],) for name in ("mean", "factor")):
         raise DataError(f"{folder / ARRAYS}: not the scaling that was written here. Restore the file.")

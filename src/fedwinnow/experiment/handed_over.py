@@ -76,6 +76,6 @@ def method_with(method: Any, loss: Any) -> Any:
     if loss is None:
         return find_method(method) if isinstance(method, type) else method
     made = find_method(method)
-    if made.loss != type(made).__dataclass_fields__["loss"].default:
+    if made.loss != made.by_preset(type(made).__dataclass_fields__["loss"]):
         raise UsageError(f"loss= was given beside {made}, which names a loss already; leave one of them out.")
     return dataclasses.replace(made, loss=loss)

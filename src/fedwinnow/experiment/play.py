@@ -317,7 +317,7 @@ class Player:
             stage.sites.holdings.sizes.tolist(),
             probe_of(stage),
         )
-        self.budget = None if experiment.privacy is None else budget_of(stage, self.federation)
+        self.budget = None if experiment.privacy is None else budget_of(stage, self.federation, folder.path)
         self.federation.budget = self.budget
         if experiment.secure_sums:
             backend, over_network = self.federation.backend, execution.sums
@@ -390,6 +390,8 @@ class Player:
                 if len(self.stage.site_names) == self.stage.scene.clients:  # not where all data is pooled
                     book = book_encoder_sums if self.stage.experiment.secure_sums else book_sums
                     book(self.federation.ledger, self.stage.encoding, self.stage.site_names)
+            if self.budget is not None:
+                self.budget.restore({})
             self.federation.start()
             self.folder.keep_rounds(0)
             return
@@ -410,6 +412,8 @@ class Player:
         self.folder.keep_rounds(self.done)
         self.prune(facts)
         self.federation.ledger.entries = facts["ledger"]
+        if self.budget is not None:
+            self.budget.restore(facts.get("visits"))
         self.federation.violations = facts.get("violations", {})
 
     @property
@@ -492,6 +496,7 @@ class Player:
             "vault": {str(client): name for client, name in sorted(self.server.vault.versions.items())},
             "ledger": self.federation.ledger.entries,
             "set_aside": self.stage.aside.facts,
+            **({} if self.budget is None else {"visits": dict(sorted(self.budget.asked.items()))}),
             **({"frozen": self.frozen} if self.frozen else {}),
             **({"violations": dict(self.federation.violations)} if self.federation.violations else {}),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from pathlib import Path
 
 from fedwinnow.errors import FedwinnowWarning
 from fedwinnow.experiment.prepare import Stage
@@ -15,14 +16,16 @@ from fedwinnow.federation.server import Server
 from fedwinnow.mathematics.privacy import ClientPrivacy, find_privacy
 
 
-def budget_of(stage: Stage, federation: Federation) -> PrivacyBudget | None:
+def budget_of(stage: Stage, federation: Federation, place: Path) -> PrivacyBudget | None:
     """With --privacy: what the sites may spend; where the server adds the noise, it does from here on."""
     experiment, server = stage.experiment, federation.server
     privacy = find_privacy(experiment.privacy)
     if privacy is None:
         return None
     sizes = stage.sites.holdings.sizes.tolist()
-    budget = PrivacyBudget(privacy, experiment, sizes, stage.site_names, federation.ledger, simulated=stage.simulated)
+    budget = PrivacyBudget(
+        privacy, experiment, sizes, stage.site_names, federation.ledger, simulated=stage.simulated, place=place
+    )
     if isinstance(privacy, ClientPrivacy):
         noise = mechanism_of(privacy, experiment, 0).noise
         server.release = noisy_means(server, privacy.clip, noise, simulated=stage.simulated)

@@ -33,7 +33,8 @@ class Result:
     """A finished (or broken) run; everything is read from its folder.
 
     `site` chooses a model where every site has its own. `model` and `method` are needed only where a program gave the
-    run a module, a function or a method of its own; `device` is where the model answers.
+    run a module, a function or a method of its own, `encoder` where the files of its encoder lie elsewhere than then;
+    `device` is where the model answers.
     """
 
     def __init__(
@@ -44,13 +45,14 @@ class Result:
         device: str | None = None,
         model: Any = None,
         method: Any = None,
+        encoder: Any = None,
     ) -> None:
         self.folder = Path(folder)
         self.site, self.device = site, device
         # An export in the format safetensors has a model, but no rounds and no summary.
         self._exported = is_export(self.folder)
         self._files = RunFolder(self.folder) if self._exported else RunFolder.existing(self.folder)
-        self._given_model, self._given_method = model, method
+        self._given_model, self._given_method, self._given_encoder = model, method, encoder
 
     def __repr__(self) -> str:
         if self._exported:
@@ -112,7 +114,7 @@ class Result:
         """The trained model with everything that it needs; `predict` and `model` use it."""
         from fedwinnow.experiment.trained.load_trained import load_trained
 
-        own = {"model": self._given_model, "method": self._given_method}
+        own = {"model": self._given_model, "method": self._given_method, "encoder": self._given_encoder}
         return load_trained(self.folder, site=self.site, device=self.device, **own)
 
     @property
@@ -163,7 +165,8 @@ class Result:
         """Write the trained model to the folder `out` in a format of other programs, with a model card."""
         from fedwinnow.experiment.trained.exporting.export_folder import export_model
 
-        return export_model(self.folder, Path(out), format, site=self.site, model=self._given_model).file
+        own = {"model": self._given_model, "encoder": self._given_encoder}
+        return export_model(self.folder, Path(out), format, site=self.site, **own).file
 
     @property
     def verdicts(self) -> Verdicts:

@@ -62,6 +62,7 @@ MADE = (
     "verdicts.npz",
     "ledger.json",
     "ledger_heads.jsonl",
+    "privacy.json",
     "state.safetensors",
     "state.json",
     "frozen.safetensors",
@@ -116,6 +117,7 @@ FACTS: Form = {
     "set_aside": dict,
     "frozen?": [str],
     "violations?": {"*": int},
+    "visits?": {"*": int},
 }
 
 

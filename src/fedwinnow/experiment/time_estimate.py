@@ -109,7 +109,7 @@ def in_words(seconds: float) -> str:
     """A rounded duration in words."""
     if seconds < 1:
         return "about a second"
-    for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):
+    for size, word in ((365.25 * 86400, "year"), (86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= 2 * size or (word == "minute" and seconds >= 90):
             return f"about {math.ceil(seconds / size - 0.5)} {word}s"
     return f"about {math.ceil(seconds)} seconds"

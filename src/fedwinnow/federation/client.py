@@ -247,29 +247,53 @@ class Client:
             # Nobody looks at the gradient but the optimiser: it may hold the sum that momentum is.
             optimizer, kept = self.optimizer.without_momentum()
             models[0].gradient.zero_()
-        steps = [self.step_of(trained, wrap_step, optimizer) for trained in models]
         one = torch.ones((), device=self.model.device)  # where backpropagation starts; made once instead of per batch
-        for _ in range(self.training.epochs if epochs is None else epochs):
-            chosen = rows() if callable(rows) else rows
-            if chosen is not None and len(chosen):  # without rows the model is sent back unchanged, which tells nothing
-                self.enough(len(chosen))
-            batches = list(self.batches(chosen))
-            for trained in models:
-                trained.train()
-            for batch, (x, target) in zip(batches, self.views(batches, labels, views), strict=True):
-                if head is not None and by_hand is not None:
-                    by_hand.differentiate(head, models[0], x, target, kept)
-                else:
-                    for trained in models:
-                        trained.gradient.zero_()
-                    with self.training_modes(batch, models):
-                        loss = objective(batch, x, target)
-                    loss.backward(one)  # type: ignore[no-untyped-call]
-                for step in steps:
-                    step()
-            seen = len(models) * sum(batch.numel() for batch in batches)
-            self.forward_samples += seen
-            self.backward_samples += seen
+        whole = callable(rows) or wrap_step is not None or by_hand is None or by_hand.pull is not None
+        with nullcontext(self) if whole else self.on_own_rows(models, optimizer) as shown:
+            steps = [self.step_of(trained, wrap_step, optimizer) for trained in models]
+            for _ in range(self.training.epochs if epochs is None else epochs):
+                chosen = rows() if callable(rows) else rows
+                if chosen is not None and len(
+                    chosen
+                ):  # without rows the model goes back unchanged, which tells nothing
+                    self.enough(len(chosen))
+                batches = list(self.batches(chosen))
+                for trained in models:
+                    trained.train()
+                for batch, (x, target) in zip(batches, shown.views(batches, labels, views), strict=True):
+                    if head is not None and by_hand is not None:
+                        by_hand.differentiate(head, models[0], x, target, kept)
+                    else:
+                        for trained in models:
+                            trained.gradient.zero_()
+                        with self.training_modes(batch, models):
+                            loss = objective(batch, x, target)
+                        loss.backward(one)  # type: ignore[no-untyped-call]
+                    for step in steps:
+                        step()
+                seen = len(models) * sum(batch.numel() for batch in batches)
+                self.forward_samples += seen
+                self.backward_samples += seen
+
+    @contextmanager
+    def on_own_rows(self, models: tuple[FlatModel, ...], optimizer: Optimizer) -> Iterator[Client]:
+        """Let a model of texts train on the rows of its table that the site's tokens use; gives the site as it sees it.
+
+        Only where this changes no bit, that is where a model is known by its logits for these samples alone.
+        """
+        plain = self.input_step.kind == "tokens" and optimizer.leaves_alone and self.training.clip is None
+        if not plain or len(models) > 1 or self.encoded_views is not None or self.resident is None:
+            yield self
+            return
+        from fedwinnow.mathematics.token_rows import only_rows, rows_of, table_of
+
+        table = table_of(models[0])
+        rows = None if table is None else rows_of(self.resident, table)
+        if table is None or rows is None:
+            yield self
+            return
+        with only_rows(models[0], table, rows) as numbers:
+            yield replace(self, ready=numbers[self.resident.long()])
 
     def fit_privately(self, private: PrivateTraining, loss: LossOfLogits | None, views: Views | None) -> None:
         """Train as --privacy sample asks for."""

@@ -336,6 +336,8 @@ class Federation:
         for answer in self.backend.exchange(self.tasks(exchange, index, forms, tally)):
             if answer.absent:
                 absent += 1
+                if self.budget is not None:
+                    self.budget.book(answer.client, -1)
                 if self.site_names[answer.client] not in tally.absent:
                     tally.absent.append(self.site_names[answer.client])
                 continue
@@ -418,6 +420,8 @@ class Federation:
             forms[client] = self.method.forms(self.server, exchange.ask, payload)
             tally.bytes_down += size_in_bytes(payload)
             memory = self.memory.versions.get(client)
+            if self.budget is not None:
+                self.budget.book(client)
             yield Task(client, exchange.ask, self.server.round, index, payload, memory)
 
     def accept(self, answer: Answer, reply: Payload, before: Payload, tally: Tally) -> None:

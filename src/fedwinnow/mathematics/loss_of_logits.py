@@ -19,7 +19,8 @@ def unmixed(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class LossOfLogits:
-    """A loss in the form in which heads are trained by hand: it knows the model by its logits alone.
+    """A loss in the form in which heads are trained by hand: it knows the model by its logits alone, and the samples
+    only as what the model is shown.
 
     Besides, a term of the weights alone may be given by its gradient (`pull`).
     """

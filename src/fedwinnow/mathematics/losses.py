@@ -146,6 +146,11 @@ def slope_of_cross_entropy(probability: Tensor, target: Tensor) -> Tensor:
     return probability.sub_(as_rows(target, probability))
 
 
+def mean_over(losses: Tensor, kept: Tensor) -> Tensor:
+    """The mean loss of the samples in a mask; a graphics card need not be asked how many they are."""
+    return torch.where(kept, losses, 0.0).sum() / kept.sum().clamp(min=1)
+
+
 def soft(target: Tensor, logits: Tensor) -> Tensor:
     """Labels as rows of probabilities."""
     return target if target.dim() == 2 else one_hot(target, logits.shape[1]).to(logits.dtype)
@@ -162,6 +167,21 @@ def sharpened(probabilities: Tensor, temperature: float) -> Tensor:
     """p^(1/T), made to sum to 1."""
     powers = probabilities.pow(1 / temperature)
     return powers / powers.sum(1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class WeightedLoss(Loss):
+    """Another loss, times a weight per sample: the last column of the target, after those of a soft label."""
+
+    criterion: Loss
+
+    def __call__(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
+        return target[:, -1] * self.criterion(logits, target[:, :-1], class_counts)
+
+    def slope(self, logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
+        if isinstance(self.criterion, OwnLoss):  # it may return a mean, which cannot be weighted
+            return super().slope(logits, target, class_counts)
+        return self.criterion.slope(logits, target[:, :-1], class_counts) * target[:, -1:]
 
 
 # --- losses that a program hands over ------------------------------------------------------------------------------
@@ -229,5 +249,5 @@ class OwnLoss(Loss):
 
 
 def loss_of(value: Any) -> Any:
-    """A function as a loss; the name of a loss, its table, or a loss, as it is."""
-    return value if isinstance(value, str | dict | Part) else OwnLoss(function=value)
+    """A function as a loss; the name of a loss, its table, a loss, or None where a preset decides, as it is."""
+    return value if value is None or isinstance(value, str | dict | Part) else OwnLoss(function=value)

@@ -76,6 +76,19 @@ class Optimizer(Part):
     def start(self, weights: Tensor, gradient: Tensor) -> Callable[[], None]:
         """A function that makes one step: it changes the weights by the gradient that is in `gradient` when called."""
 
+    def start_gated(self, weights: Tensor, gradient: Tensor, gate: Tensor) -> Callable[[], None]:
+        """The same, but a step is made only where `gate`, one truth value on the device of the weights, says so.
+
+        An optimiser that can make the step without asking the device for the value does so by itself.
+        """
+        step = self.start(weights, gradient)
+        return lambda: step() if bool(gate) else None
+
+    @property
+    def leaves_alone(self) -> bool:
+        """Whether a weight stays as it is, to the last bit, as long as its gradient is 0."""
+        return not self.weight_decay and type(self).__module__ == __name__
+
     def without_momentum(self) -> tuple[Optimizer, float]:
         """An optimiser that does the same if each gradient is added to a share of the one before, and that share."""
         return self, 0.0
@@ -107,6 +120,20 @@ class Sgd(Optimizer):
 
         return step
 
+    def start_gated(self, weights: Tensor, gradient: Tensor, gate: Tensor) -> Callable[[], None]:
+        if type(self) is not Sgd:
+            return super().start_gated(weights, gradient, gate)
+        speed = weights.new_zeros(weights.shape) if self.momentum else None
+
+        def step() -> None:
+            change = gradient.add(weights, alpha=self.weight_decay) if self.weight_decay else gradient
+            if speed is not None:
+                change = speed.mul(self.momentum).add_(change)
+                speed.copy_(change.where(gate, speed))
+            weights.copy_(weights.add(change, alpha=-self.lr).where(gate, weights))
+
+        return step
+
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
@@ -130,6 +157,27 @@ class Adam(Optimizer):
             size = self.lr / (1 - self.beta1**steps)
             spread = (second.sqrt() / math.sqrt(1 - self.beta2**steps)).add_(1e-8)
             weights.addcdiv_(first, spread, value=-size)
+
+        return step
+
+    def start_gated(self, weights: Tensor, gradient: Tensor, gate: Tensor) -> Callable[[], None]:
+        if type(self) not in (Adam, AdamW):
+            return super().start_gated(weights, gradient, gate)
+        first, second, steps = weights.new_zeros(weights.shape), weights.new_zeros(weights.shape), gate.new_zeros(())
+        steps = steps.double()
+        apart = type(self) is AdamW  # the decay, which is then no part of the gradient
+
+        def step() -> None:
+            steps.add_(gate)
+            decayed = self.weight_decay and not apart
+            change = gradient.add(weights, alpha=self.weight_decay) if decayed else gradient
+            first.copy_(first.lerp(change, 1 - self.beta1).where(gate, first))
+            grown = second.mul(self.beta2).addcmul_(change, change, value=1 - self.beta2)
+            second.copy_(grown.where(gate, second))
+            size = (self.lr / (1 - self.beta1**steps)).to(weights.dtype)
+            spread = (second.sqrt() / (1 - self.beta2**steps).sqrt().to(weights.dtype)).add_(1e-8)
+            before = weights.mul(1 - self.lr * self.weight_decay) if apart and self.weight_decay else weights
+            weights.copy_((before - size * first / spread).where(gate, weights))
 
         return step
 

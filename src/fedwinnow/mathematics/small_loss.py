@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from fedwinnow.mathematics.two_gaussians import exact, fit_two_gaussians
@@ -14,6 +15,18 @@ ROUNDING = 1e-9  # a share times a count may come out a little below the whole n
 def smallest(losses: Tensor, count: int) -> Tensor:
     """The positions of the `count` smallest losses; among equal losses the first are taken."""
     return losses.detach().argsort(stable=True)[:count]
+
+
+def smallest_of(losses: Tensor, among: Tensor, forgotten: float) -> Tensor:
+    """A mask of the smallest losses of those in a mask, when a share of them is forgotten; at least one is kept.
+
+    The same as `smallest` of a part with its `kept_count`, without asking a graphics card how many they are.
+    """
+    by_loss = losses.detach().argsort(stable=True)
+    order = by_loss[(~among)[by_loss].argsort(stable=True)]
+    count = (among.sum().double() * (1.0 - forgotten) + ROUNDING).long().clamp(min=1)
+    chosen = torch.arange(len(losses), device=losses.device) < count
+    return torch.zeros_like(chosen).index_copy_(0, order, chosen)
 
 
 def kept_count(size: int, forgotten: float, *, up: bool = False) -> int:

@@ -50,11 +50,9 @@ class Cdr(Method):
     def train(self, client: Client, got: Payload) -> Payload:
         client.model.load(got)
         share = 1.0 - forgotten_share(client.round, self.rate(client), self.ramp, of_rate=True)
-        chosen = chosen_parameters(client.model, weights_only=self.weights_only)
+        factor = critical_factor(share, chosen_parameters(client.model, weights_only=self.weights_only))
         # criticality is |w times gradient| of the current batch, compared over all layers together
-        steps = scaled_steps(
-            lambda model: critical_factor(model, model.gradient, share, chosen), gradient=self.frozen == "gradient"
-        )
+        steps = scaled_steps(lambda model: factor(model, model.gradient), gradient=self.frozen == "gradient")
         client.fit(
             lambda rows, x, y: self.objective(client, rows, x, y, got),
             wrap_step=steps,

@@ -20,8 +20,9 @@ from torch import Tensor
 from fedwinnow.errors import UsageError
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.losses import mean_over
 from fedwinnow.mathematics.payload import FlatModel, Payload
-from fedwinnow.mathematics.small_loss import estimated_rate, forgotten_share, kept_count, smallest
+from fedwinnow.mathematics.small_loss import estimated_rate, forgotten_share, smallest_of
 from fedwinnow.methods.two_models import SECOND, TwoModels
 from fedwinnow.options import option
 from fedwinnow.steps.site_labels import sample_losses
@@ -72,13 +73,10 @@ class CoTeaching(TwoModels):
             answers = first.module(x), second.module(x)
             losses = [self.criterion(answer, y, client.class_counts) for answer in answers]
             pool = self.pool(client, *answers)
-            count = kept_count(len(pool), share)
             # Algorithm 1, lines 4-5: the samples with the smallest losses under each model
-            by_first, by_second = (pool[smallest(loss[pool], count)] for loss in losses)
-            places = rows.to(y.device)
-            small[places] = False
-            small[places[by_first]] = True
-            return losses[0][by_second].mean() + losses[1][by_first].mean()  # lines 6-7
+            by_first, by_second = (smallest_of(loss, pool, share) for loss in losses)
+            small[rows.to(y.device)] = by_first
+            return mean_over(losses[0], by_second) + mean_over(losses[1], by_first)  # lines 6-7
 
         client.fit(objective, model=(first, second))
         client.note(selected=small)
@@ -97,9 +95,8 @@ class CoTeaching(TwoModels):
         return estimated_rate(sample_losses(self.logits_of(client, first, second), client.given))
 
     def pool(self, client: Client, first: Tensor, second: Tensor) -> Tensor:
-        """The samples of a batch that may be kept: those on which the models disagree, or all if they agree on all."""
-        everything = torch.arange(len(first), device=first.device)
+        """A mask of what may be kept of a batch: where the models disagree, or all samples if they agree on all."""
         if self.disagree_from is None or client.round < self.disagree_from:
-            return everything
-        apart = (first.argmax(1) != second.argmax(1)).nonzero().flatten()
-        return apart if len(apart) else everything
+            return torch.ones(len(first), dtype=torch.bool, device=first.device)
+        apart = first.argmax(1) != second.argmax(1)
+        return apart | ~apart.any()

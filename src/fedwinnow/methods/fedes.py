@@ -451,11 +451,11 @@ class FedES(FederatedEarlyStopping):
         """mask=per_step and mask=per_round: by a gradient, eq. (1), in place of the update of stage 1."""
         if self.mask == "static":
             return super().step_factor(client, got)
-        rho, parameters = float(client.state["quality"]), self.parameters(client.model)
+        factor = critical_factor(float(client.state["quality"]), self.parameters(client.model))
         if self.mask == "per_step":
-            return lambda model: critical_factor(model, model.gradient, rho, parameters)
-        factor = critical_factor(client.model, self.whole_gradient(client, got), rho, parameters)
-        return lambda model: factor
+            return lambda model: factor(model, model.gradient)
+        of_round = factor(client.model, self.whole_gradient(client, got))
+        return lambda model: of_round
 
     def whole_gradient(self, client: Client, got: Payload) -> Tensor:
         """The gradient over all samples at the global model, without a mask, so that frozen parameters can return."""

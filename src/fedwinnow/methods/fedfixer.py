@@ -73,7 +73,8 @@ class FedFixer(Method):
         models = self.models_of(client, got)
         masks = torch.ones(len(models), len(client), dtype=torch.bool, device=client.given.device)
         early = client.round <= first_rounds(client.rounds, self.warm_up)
-        learned = [True] * len(models)
+        learned = torch.ones(len(models), dtype=torch.bool, device=client.given.device)
+        regulariser = self.regulariser(client)
 
         def rows_of_epoch() -> Tensor:
             if not early and self.alternate == "epoch":
@@ -87,16 +88,16 @@ class FedFixer(Method):
             total = torch.zeros((), device=y.device)
             # Each model learns from the samples that the other has picked; a single model picks for itself.
             for number, mask in enumerate(masks[:, places].flip(0)):
-                learned[number] = bool(mask.any())
-                losses = self.regularised(client, answers[number], y)
+                learned[number] = mask.any()
+                losses = self.regularised(client, answers[number], y, regulariser)
                 total = total + (losses * mask).sum() / mask.sum().clamp(min=1)
                 if number == len(models) - 1 or self.distance_on == "both":
                     total = total + self.lambda_d / 2 * distance_to(got["weights"], models[number])
             return total
 
         def where_learned(step: Step, model: FlatModel) -> Step:
-            number = models.index(model)
-            return lambda: step() if learned[number] else None
+            weights = model.weights[: model.trainable]
+            return client.optimizer.start_gated(weights, model.gradient, learned[models.index(model)])
 
         client.fit(objective, rows=rows_of_epoch, model=tuple(models), wrap_step=where_learned)
         if self.dual:
@@ -121,11 +122,17 @@ class FedFixer(Method):
             personal.load(client.model.payload())
         return [client.model, personal]
 
-    def regularised(self, client: Client, logits: Tensor, y: Tensor) -> Tensor:
-        """l + l_CR per sample, l_CR = -beta E[CE(f(x), y')], y' drawn like the client's labels."""
+    def regulariser(self, client: Client) -> tuple[Tensor, float]:
+        """How frequent each label is at a client, and beta in this round."""
         frequency = client.class_counts / len(client)
         beta = self.beta * (client.round / client.rounds if self.rising_beta else 1.0)
-        beta = min(beta, 0.5 / float(frequency.max()))  # above that, the loss would push away from a frequent label
+        return frequency, min(beta, 0.5 / float(frequency.max()))  # above, it would push away from a frequent label
+
+    def regularised(
+        self, client: Client, logits: Tensor, y: Tensor, regulariser: tuple[Tensor, float] | None = None
+    ) -> Tensor:
+        """l + l_CR per sample, l_CR = -beta E[CE(f(x), y')], y' drawn like the client's labels."""
+        frequency, beta = self.regulariser(client) if regulariser is None else regulariser
         expected = (every_loss(logits) * frequency).sum(1)
         return self.criterion(logits, y, client.class_counts) - beta * expected
 

@@ -271,6 +271,11 @@ class FedNoRo(PaperFedNoRo):
     absent: Literal["mask", "floor"] = option(
         "mask", "Distil classes that a client does not hold: not at all, or against their floored frequency."
     )
+    adjust_student: bool = option(
+        True,
+        "Distil into the student's adjusted logits, though the teacher's are not (paper and code); false (ours): into "
+        "its plain ones.",
+    )
     scoring_views: bool = option(
         None, "Score samples on random views, as in training.", presets={"paper": False, "code": True}
     )
@@ -313,7 +318,7 @@ class FedNoRo(PaperFedNoRo):
             replies = yield Exchange("measure", server.available, lambda client: dict(server.weights))
             self.noisy_clients(server, replies)
 
-    # --- stage 2: noisy, absent, distance --------------------------------------------------------------------------
+    # --- stage 2: noisy, absent, adjust_student, distance ------------------------------------------------------------
 
     def choose(self, server: Server) -> Sequence[int]:
         """With `noisy=drop`, clean clients only, once they are known."""
@@ -326,7 +331,9 @@ class FedNoRo(PaperFedNoRo):
         return super().share(server) if self.noisy in ("both", "distil") else 0.0
 
     def student(self, logits: Tensor, class_counts: Tensor) -> Tensor:
-        """Without the mask if `absent=floor`, or if the loss has no adjustment."""
+        """Without the mask if `absent=floor`, or if nothing is adjusted."""
+        if not self.adjust_student:
+            return logits.log_softmax(1)
         if self.absent == "floor" or not isinstance(self.criterion, LogitAdjustment):
             return self.adjusted(logits, class_counts).log_softmax(1)
         return super().student(logits, class_counts)

@@ -381,7 +381,9 @@ class FedSir(Method):
     def counts(self, client: Client) -> Tensor:
         """What m_k = log p_k is made of: how often the site has each class, but at least once."""
         labels = client.given if self.prior == "given" else current_labels(client)
-        return torch.bincount(labels, minlength=client.classes).clamp(min=1)
+        # Not bincount, which waits for a card, because this is asked for in every batch.
+        counts = labels.new_zeros(client.classes).scatter_add_(0, labels, torch.ones_like(labels))
+        return counts.clamp(min=1)
 
     def distilled(self, client: Client, teacher: FlatModel, shares: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """w KL(q || p) + (1 - w) CE(p, ŷ) with w = 0 for samples that are not distilled, the mean over a batch."""

@@ -201,7 +201,8 @@ class RobustFl(Method):
 def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     """The mean features of each class (classes x length); zeros for a class without samples."""
     sums = features.new_zeros(classes, features.shape[1]).index_add_(0, labels, features)
-    return sums / torch.bincount(labels, minlength=classes).clamp(min=1).unsqueeze(1)
+    counts = labels.new_zeros(classes).scatter_add_(0, labels, torch.ones_like(labels))  # bincount waits for a card
+    return sums / counts.clamp(min=1).unsqueeze(1)
 
 
 def nearest(centroids: Tensor, features: Tensor) -> Tensor:

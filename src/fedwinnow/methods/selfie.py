@@ -20,6 +20,7 @@ from torch import Tensor
 from fedwinnow.federation.client import Client
 from fedwinnow.federation.method import Method, Verdict
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.losses import mean_over
 from fedwinnow.mathematics.payload import Payload
 from fedwinnow.mathematics.small_loss import estimated_rate, kept_count, smallest
 from fedwinnow.options import option
@@ -95,11 +96,12 @@ class Selfie(Method):
             history.add(rows, logits.argmax(1))
             # The mean over clean and refurbished samples; a sample that is both has its refurbished label.
             target = torch.where(new[rows] != NOTHING, new[rows], y)
-            kept = (clean[rows] | (new[rows] != NOTHING)).nonzero().flatten()
+            keep = clean[rows] | (new[rows] != NOTHING)
             if self.second_pass:
+                kept = keep.nonzero().flatten()
                 client.forward_samples += len(kept)
                 return self.criterion.mean(client.model.module(x[kept]), target[kept], client.class_counts)
-            return self.criterion.mean(logits[kept], target[kept], client.class_counts)
+            return mean_over(self.criterion(logits, target, client.class_counts), keep)
 
         client.fit(objective)
         client.note(selected=clean, pseudo_labels=new)

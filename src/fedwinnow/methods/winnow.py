@@ -6,7 +6,8 @@
 | γ | sharpen | | ζ | confidence |
 | τ | adjust | | ρ | clean_rate |
 | β | steady | | α (MixUp) | mixup |
-| λ | shrinkage_share | | | |
+| λ | shrinkage_share | | η | teach |
+| φ | floor | | ω | witness |
 
 The global model's prediction for a sample, adjusted to the site's class frequencies, is averaged over the site's
 visits. Which class is mistaken for which (F) is fitted over all sites by EM: sites send expected counts, the server
@@ -14,34 +15,41 @@ adds them up. The share of wrong labels in a class (r) sets how many of its samp
 wrong. r itself is not sent, but the counts reveal it: their columns sum to the expected number of wrong labels of each
 class. A site that seems clean uses all its samples. Clear cases among the samples left out can get a new label.
 
+preset=second weighs samples by 1 - p_wrong in place of a quota, has a linear discriminant made from sums as the teacher
+of the first rounds and as a second witness beside the model, and asks nobody but the sites that train.
+
 The file follows its page, docs/methods/winnow.md: what a model says at a site, how a label becomes wrong, federated EM,
-class quota, clean sites, training, data flow. The formulas are below the class, in the same order.
+class quota, clean sites, training, data flow, second version. The formulas are below the class, in the same order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from fedwinnow.errors import UsageError
-from fedwinnow.federation.client import Client
+from fedwinnow.federation.client import Client, pieces
 from fedwinnow.federation.method import Exchange, Method, Replies, Verdict, model_forms
 from fedwinnow.federation.server import Server
+from fedwinnow.mathematics.discriminant import class_sums, fitted, log_likelihoods, products, width_of_rows
 from fedwinnow.mathematics.loss_of_logits import LossOfLogits
-from fedwinnow.mathematics.losses import sharpened
+from fedwinnow.mathematics.losses import WeightedLoss, sharpened, soft
 from fedwinnow.mathematics.payload import SAMPLES, Exposure, Payload, ReplyForm, Summing
 from fedwinnow.options import option
 from fedwinnow.steps.site_labels import NOTHING
-from fedwinnow.steps.stages import after_warm_up
+from fedwinnow.steps.stages import after_warm_up, watch_replies
 
+TAUGHT_SHARE = 0.1  # of all rounds, where the discriminant teaches
+FEWEST = 3  # sites in one sum, where so many take part: the sum over one site is that site's
 EVEN = 0.5  # a site's rate at first; also the samples that are added to each class of its mix
 RATE_STEPS = 5  # EM steps of a site's rates after its probabilities have changed
 OWN_STEPS = 30  # EM steps with fit=own
 TOLD = "told."  # prefix: the state for counts without classes that have fewer samples than the least count
+CHUNK = 500  # samples that are read at once
 LEAST = 1e-12  # stands for a probability that was rounded to 0
 DOUBT = 1.0  # a prior count, added to the count of each confusion
 SMALLEST_RATE = 1e-4  # rates stay this far from 0 and 1
@@ -54,17 +62,52 @@ class Winnow(Method):
 
     The server learns the site's expected number of wrong labels of each class: the columns of `statistics` sum to it.
     For a class with one sample the column is about that sample. --least-count leaves small classes out.
+    With preset=second a site also sends sums of its samples once; the sum over one sample is that sample.
     """
 
     name: ClassVar[str] = "winnow"
     citation: ClassVar[str] = "this project"
     stages: ClassVar[tuple[str, ...]] = ("warm_up", "winnow")
-    exposes: ClassVar[dict[str, Exposure]] = {**Method.exposes, "statistics": "client"}
-    sums: ClassVar[dict[str, Summing]] = {**Method.sums, "statistics": "sum"}
-    asks: ClassVar[str] = "every site that was visited before, em_steps times a round after the warm-up"
+    exposes: ClassVar[dict[str, Exposure]] = {
+        **Method.exposes,
+        "statistics": "client",
+        "class_sums": "client",
+        "products": "client",
+    }
+    sums: ClassVar[dict[str, Summing]] = {**Method.sums, "statistics": "sum", "class_sums": "sum", "products": "sum"}
+    asks: ClassVar[str] = (
+        "every site that was visited before, em_steps times a round after the warm-up; preset=second: nobody"
+    )
 
+    preset: Literal["first", "second"] = option("first", "The first version, or the second.")
+    loss: Any = option(
+        None,
+        "The loss of local training, for example gce:q=0.7 (see `fedwinnow losses`).",
+        presets={"first": "cross_entropy", "second": "sce"},
+    )
     warm_up: float | None = option(
-        None, "Rounds on all labels first, or, below 1, their share; none: a fifth of all.", symbol="T_w", at_least=0
+        None,
+        "Rounds on all labels first, or, below 1, their share; none: a fifth of all, a tenth if the discriminant "
+        "teaches.",
+        symbol="T_w",
+        at_least=0,
+    )
+    discriminant: Literal["none", "sums"] = option(
+        None,
+        "A linear discriminant from the sums of all sites, for models that begin with a linear layer.",
+        presets={"first": "none", "second": "sums"},
+    )
+    ridge: float = option(1.0, "Share of the mean variance that is added to its variances.", above=0)
+    teach: float = option(
+        3.0, "Power of the discriminant's answers as labels in the warm-up; 0: given labels.", symbol="η", at_least=0
+    )
+    witness: float = option(
+        1.0, "Power of the discriminant in judging, beside the model; 0: none.", symbol="ω", at_least=0
+    )
+    ask: Literal["visited", "participants"] = option(
+        None,
+        "Who takes part in EM: all sites that were visited, or those that train, with their replies.",
+        presets={"first": "visited", "second": "participants"},
     )
     filter: Literal["flips", "relative", "probability"] = option(
         "flips",
@@ -73,7 +116,13 @@ class Winnow(Method):
     )
     fit: Literal["shared", "own"] = option("shared", "Fit the filter over all sites, or at each by itself (ablation).")
     em_steps: int = option(3, "Steps of the shared EM per round.", at_least=1)
-    sharpen: float = option(3.0, "Power to which the mean probabilities are raised.", symbol="γ", above=0)
+    sharpen: float = option(
+        None,
+        "Power to which the mean probabilities are raised.",
+        symbol="γ",
+        above=0,
+        presets={"first": 3.0, "second": 2.0},
+    )
     visits: Literal["mean", "last"] = option("mean", "Probabilities: the mean over the site's visits, or of the last.")
     shrinkage: float = option(
         5.0, "Samples at the site's rate that are added to each class's own.", symbol="κ", at_least=0
@@ -81,8 +130,19 @@ class Winnow(Method):
     shrinkage_share: float = option(
         0.5, "At least so many, as a share of the site's samples per class.", symbol="λ", at_least=0
     )
-    select: Literal["quota", "threshold"] = option(
-        "quota", "Per class the best share that is right by its rate, or all that are more likely right than wrong."
+    select: Literal["quota", "threshold", "weights"] = option(
+        None,
+        "Per class the best share that is right by its rate, all that are more likely right than wrong, or all, each "
+        "weighed by 1 - p_wrong.",
+        presets={"first": "quota", "second": "weights"},
+    )
+    floor: float = option(
+        None,
+        "The smallest weight of a sample.",
+        symbol="φ",
+        at_least=0,
+        at_most=1,
+        presets={"first": 0.0, "second": 0.3},
     )
     clean_rate: float = option(
         0.2, "A site whose share of wrong labels seems lower uses all it has.", symbol="ρ", at_least=0, at_most=1
@@ -109,7 +169,12 @@ class Winnow(Method):
             raise UsageError(f"winnow: warm_up={self.warm_up:g} was given; allowed: whole rounds, or a share below 1.")
 
     def by_class(self) -> dict[str, int]:
-        return {"statistics": 1} if self.filter == "flips" else {}
+        axes = {"statistics": 1} if self.filter == "flips" else {}
+        return axes | ({"class_sums": 0} if self.discriminant == "sums" else {})
+
+    def exposed(self) -> dict[str, Exposure]:
+        summed = self.discriminant == "sums"
+        return {key: kind for key, kind in self.exposes.items() if summed or key not in ("class_sums", "products")}
 
     # --- what a model says at a site ---------------------------------------------------------------------------------
 
@@ -123,9 +188,7 @@ class Winnow(Method):
         if self.prior == "none":
             return torch.zeros(client.classes, dtype=torch.float64)
         given = client.class_counts.cpu()
-        counts = client.state.get("trained_on", given) if self.prior == "kept" else given
-        frequencies = counts.double() + EVEN
-        return (frequencies / frequencies.sum()).log()
+        return log_frequencies(client.state.get("trained_on", given) if self.prior == "kept" else given)
 
     def observe(self, client: Client, got: Payload) -> tuple[Tensor, Tensor]:
         """The global model's probabilities now, and their mean over all visits, which the site keeps."""
@@ -147,13 +210,20 @@ class Winnow(Method):
     def opinion(self, client: Client, probabilities: Tensor, got: Payload) -> tuple[Tensor, Tensor]:
         """From these probabilities: the probability that each label is wrong, and the rate of every class."""
         given, shared = client.given.cpu(), self.filter_of(got)
-        evidence = sharpened(probabilities, 1 / self.sharpen)
+        evidence = self.evidence(client, probabilities, got)
         for _ in range(OWN_STEPS if self.fit == "own" else 0):
             shared = shared.maximised(self.e_step(client, evidence, shared))
         log_ratio, rates = shared.log_ratio(evidence, given), self.rates(client)
         for _ in range(RATE_STEPS):
             rates = rates_by_class(posterior(log_ratio, given, rates), given, client.classes, self.added(client))
         return posterior(log_ratio, given, rates), rates
+
+    def evidence(self, client: Client, probabilities: Tensor, got: Payload) -> Tensor:
+        """q(t): these probabilities, sharpened; with a second witness, times what it says in the light of the mix."""
+        if self.witness == 0 or "discriminant" not in got:
+            return sharpened(probabilities, 1 / self.sharpen)
+        said = self.witness * self.likelihoods(client, got) + self.log_mix(client)
+        return (self.sharpen * probabilities.clamp(min=LEAST).log() + said).softmax(1)
 
     def verdict(self, client: Client, got: Payload) -> Verdict:
         """By the filter; the suggestion comes from the mean over the visits and the answering model."""
@@ -166,7 +236,7 @@ class Winnow(Method):
         """Steps of EM over the sites visited so far; uses the sum of the counts of those that reply."""
         seen = [client for client in server.available if server.state["seen"][client]]
         for _ in range(self.em_steps if seen else 0):
-            replies = yield Exchange("expect", seen, lambda client: {"filter": server.state["filter"]}, optional=True)
+            replies = yield Exchange("expect", seen, lambda client: self.shared(server), optional=True)
             told = [reply["statistics"] for _, reply in replies]
             if told:  # otherwise no site replied: the filter stays the same, and the round goes on
                 server.state["filter"] = self.filter_of(server.state).maximised(torch.stack(told).sum(0)).flat
@@ -180,7 +250,7 @@ class Winnow(Method):
     def expect(self, client: Client, got: Payload) -> Payload:
         """The counts of this site for one step of EM over all sites."""
         told = self.told(client)
-        evidence = sharpened(told.state["mean"].double(), 1 / self.sharpen)
+        evidence = self.evidence(told, told.state["mean"].double(), got)
         statistics = self.e_step(told, evidence, self.filter_of(got))
         self.keep_told(client, told)
         return {"statistics": statistics}
@@ -229,6 +299,42 @@ class Winnow(Method):
             _, told.state["rates"] = self.opinion(told, mean, got)
         self.keep_told(client, told)
 
+    # --- the discriminant ---------------------------------------------------------------------------------------------
+
+    def add_sums(self, server: Server, chosen: Sequence[int]) -> Generator[Exchange, Replies, None]:
+        """Ask those that take part for the first time, if they are enough for a sum; then fit the discriminant anew."""
+        width = width_of_rows(server.model.module) if self.discriminant == "sums" else None
+        if width is None:
+            return
+        new = [client for client in chosen if not server.state["summed"][client]]
+        if len(new) < min(FEWEST, server.per_round):
+            return
+        if "class_sums" not in server.state:
+            server.state["class_sums"] = torch.zeros(server.classes, 1 + width, dtype=torch.float64)
+            server.state["products"] = torch.zeros(width * (width + 1) // 2, dtype=torch.float64)
+        replies = yield Exchange("add_up", new, lambda client: {"filter": server.state["filter"]}, optional=True)
+        for _, reply in replies:
+            for key in ("class_sums", "products"):
+                server.state[key] = server.state[key] + reply[key].double()
+        server.state["summed"][torch.tensor(server.answered, dtype=torch.int64)] = True
+        if float(server.state["class_sums"][:, 0].sum()) > 0:
+            server.state["discriminant"] = fitted(server.state["class_sums"], server.state["products"], self.ridge)
+
+    def add_up(self, client: Client, got: Payload) -> Payload:
+        """The sums of this site, without classes that have fewer samples than the least count."""
+        told = client.told()
+        told.enough(len(told))
+        rows, labels, width = rows_of(told), told.given.cpu(), width_of_rows(client.model.module) or 0
+        if rows.shape[1] != width:  # the model takes samples apart in another way: nothing to add
+            rows, labels = rows.new_zeros(0, width), labels[:0]
+        return {"class_sums": class_sums(rows, labels, client.classes), "products": products(rows)}
+
+    def likelihoods(self, client: Client, got: Payload) -> Tensor:
+        """log p(x | class) of all samples, by the discriminant."""
+        if not len(client):
+            return torch.zeros(0, client.classes, dtype=torch.float64)
+        return log_likelihoods(got["discriminant"], rows_of(client))
+
     # --- class quota, and clean sites --------------------------------------------------------------------------------
 
     def selected(self, client: Client, p_wrong: Tensor) -> Tensor:
@@ -240,18 +346,38 @@ class Winnow(Method):
         kept = within_quota(p_wrong, client.given.cpu(), self.rates(client))
         return kept if kept.any() else p_wrong <= p_wrong.min()
 
+    def weights(self, p_wrong: Tensor) -> Tensor:
+        """With select=weights: how much each sample counts; everything, at a site that seems clean."""
+        if float(p_wrong.mean()) < self.clean_rate:
+            return torch.ones_like(p_wrong)
+        return (1 - p_wrong).clamp(min=self.floor)
+
     # --- training ----------------------------------------------------------------------------------------------------
 
     def train_plainly(self, client: Client, got: Payload) -> Payload:
-        """Warm-up: train on all given labels, and keep the model's probabilities."""
+        """Warm-up: train on all given labels, or on what the discriminant says; keep the model's probabilities."""
         self.observe(client, got)
         self.observe_told(client, got, rates=False)
-        return self.learn(client, got, torch.ones(len(client), dtype=torch.bool), client.given.cpu())
+        labels = client.given.cpu()
+        if self.teach and "discriminant" in got:
+            said = self.teach * self.likelihoods(client, got) + log_frequencies(client.class_counts.cpu())
+            labels = said.softmax(1).float()
+        return self.learn(client, got, torch.ones(len(client), dtype=torch.bool), labels)
 
     def train(self, client: Client, got: Payload) -> Payload:
         now, mean = self.observe(client, got)
         p_wrong, client.state["rates"] = self.opinion(client, mean, got)
         self.observe_told(client, got, rates=True)
+        own = self.fit == "own" or self.ask == "visited"
+        counts = {} if own else self.expect(client, got)
+        return self.learn_from(client, got, p_wrong, now, mean) | counts
+
+    def learn_from(self, client: Client, got: Payload, p_wrong: Tensor, now: Tensor, mean: Tensor) -> Payload:
+        """Train on what is trusted, by quota or threshold, or on everything by its weight."""
+        if self.select == "weights":
+            weights = self.weights(p_wrong)
+            client.note(selected=weights > EVEN)
+            return self.learn_by_weight(client, got, weights)
         kept = self.selected(client, p_wrong)
         probability, guess = now.max(1)
         sure = ~kept & (probability > self.confidence) & (mean.argmax(1) == guess)
@@ -262,18 +388,32 @@ class Winnow(Method):
         """Train on these samples, with their class mix added to the logits, so that the model does not learn it."""
         rows = used.nonzero().flatten()
         client.enough(len(rows))
-        client.state["trained_on"] = torch.bincount(labels[rows], minlength=client.classes)
+        self.fit_model(client, got, rows, labels)
+        reply = self.reply(client)
+        return reply if self.weigh == "all" else reply | {"samples": torch.tensor(len(rows))}
+
+    def learn_by_weight(self, client: Client, got: Payload, weights: Tensor) -> Payload:
+        """Train on all samples, each with its weight; the model weighs as much as they do together."""
+        classes = soft(client.given.cpu(), weights.new_zeros(1, client.classes))
+        self.fit_model(client, got, None, torch.cat([classes, weights[:, None]], 1).float())
+        reply = self.reply(client)
+        held = weights.sum().round().long().clamp(min=1)
+        return reply if self.weigh == "all" else reply | {"samples": held}
+
+    def fit_model(self, client: Client, got: Payload, rows: Tensor | None, labels: Tensor) -> None:
+        """Local training on labels of one of three forms: classes, shares of classes, or classes with a weight."""
+        weighted = labels.dim() == 2 and labels.shape[1] > client.classes
+        criterion = WeightedLoss(self.criterion) if weighted else self.criterion
+        client.state["trained_on"] = class_mix(labels if rows is None else labels[rows], client.classes)
         shift = (self.adjust * self.log_mix(client)).float().to(client.given.device)
         client.model.load(got)
 
         def objective(batch: Tensor, x: Tensor, y: Tensor) -> Tensor:
             x, target = self.mix(client, x, y)
-            return self.criterion.mean(client.model.module(x) + shift, target, client.class_counts)
+            return criterion.mean(client.model.module(x) + shift, target, client.class_counts)
 
-        by_hand = LossOfLogits(self.criterion, client.class_counts, lambda x, y: self.mix(client, x, y), shift)
+        by_hand = LossOfLogits(criterion, client.class_counts, lambda x, y: self.mix(client, x, y), shift)
         client.fit(objective, rows=rows, labels=labels.to(client.given.device), by_hand=by_hand)
-        reply = self.reply(client)
-        return reply if self.weigh == "all" else reply | {"samples": torch.tensor(len(rows))}
 
     # --- data flow: a round ------------------------------------------------------------------------------------------
 
@@ -281,24 +421,74 @@ class Winnow(Method):
         first = Confusions.start(server.classes) if self.filter == "flips" else SharedMixture.start()
         server.state["filter"] = first.flat
         server.state["seen"] = torch.zeros(server.clients, dtype=torch.bool)
+        if self.discriminant == "sums":
+            server.state["summed"] = torch.zeros(server.clients, dtype=torch.bool)
 
     def exchanges(self, server: Server) -> Generator[Exchange, Replies, None]:
-        stage, ask = after_warm_up(server, self.warm_up, "winnow")
+        stage, ask = after_warm_up(server, self.first_part(server), "winnow")
         server.note(stage=stage)
-        if stage == "winnow" and self.fit == "shared":
+        chosen = self.choose(server)
+        yield from self.add_sums(server, chosen)
+        if stage == "winnow" and self.fit == "shared" and self.ask == "visited":
             yield from self.fit_filter(server)
-        replies = yield Exchange(ask, self.choose(server), lambda client: self.send(server, client))
-        self.merge(server, replies)
+        replies = yield Exchange(ask, chosen, lambda client: self.send(server, client))
+        passing, news = watch_replies(replies, maybe=("statistics",))
+        self.merge(server, passing)
+        self.remember_counts(server, [said["statistics"] for said in news.values() if "statistics" in said])
         server.state["seen"][torch.tensor(server.answered, dtype=torch.int64)] = True
 
+    def first_part(self, server: Server) -> float | None:
+        """The length of the warm-up: shorter where the discriminant teaches, because it knows more than a model."""
+        taught = self.discriminant == "sums" and self.teach and width_of_rows(server.model.module) is not None
+        return TAUGHT_SHARE if taught and self.warm_up is None else self.warm_up
+
+    def remember_counts(self, server: Server, told: list[Tensor]) -> None:
+        """With ask=participants: F from the counts of about one pass over the sites; older ones fade."""
+        if not told:
+            return
+        faded = 1 - server.per_round / len(server.available)
+        before = server.state.get("counts", torch.zeros_like(told[0]))
+        server.state["counts"] = faded * before + torch.stack(told).sum(0)
+        server.state["filter"] = self.filter_of(server.state).maximised(server.state["counts"]).flat
+
     def forms(self, server: Server, ask: str, sent: Payload) -> dict[str, ReplyForm]:
-        if ask != "expect":
-            return model_forms(server)
+        if ask == "add_up":
+            width = width_of_rows(server.model.module) or 0
+            halved = (width * (width + 1) // 2,)
+            return {"class_sums": ReplyForm((server.classes, 1 + width)), "products": ReplyForm(halved)}
         shape = (server.classes, server.classes) if self.filter == "flips" else (2, 3)
-        return {"statistics": ReplyForm(shape, least=0, most=SAMPLES)}
+        counts = {"statistics": ReplyForm(shape, least=0, most=SAMPLES)}
+        if ask == "expect":
+            return counts
+        both = ask == "train" and self.ask == "participants" and self.fit == "shared"
+        return model_forms(server) | (counts if both else {})
 
     def send(self, server: Server, client: int) -> Payload:
-        return {**server.weights, "filter": server.state["filter"]}
+        return {**server.weights, **self.shared(server)}
+
+    def shared(self, server: Server) -> Payload:
+        """What all sites know beside the model: the filter, and the discriminant once there is one."""
+        return {key: server.state[key] for key in ("filter", "discriminant") if key in server.state}
+
+
+def rows_of(client: Client) -> Tensor:
+    """What the model sees of all samples, one row each, without random views."""
+    every = pieces(torch.arange(len(client)), CHUNK)
+    return torch.cat([client.plain(batch).flatten(1).cpu() for batch in client.stored(every)])
+
+
+def class_mix(labels: Tensor, classes: int) -> Tensor:
+    """How much there is of each class: labels may be classes, shares of classes, or classes with a weight."""
+    if labels.dim() == 1:
+        return torch.bincount(labels, minlength=classes)
+    shares = labels[:, :classes].double()
+    return (shares * labels[:, classes:].double() if labels.shape[1] > classes else shares).sum(0)
+
+
+def log_frequencies(counts: Tensor) -> Tensor:
+    """The log of class frequencies, with half a sample added to each class."""
+    frequencies = counts.double() + EVEN
+    return (frequencies / frequencies.sum()).log()
 
 
 # --- formulas: how a label becomes wrong -----------------------------------------------------------------------------

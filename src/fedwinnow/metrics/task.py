@@ -128,13 +128,11 @@ def training_stability(local: Iterable[Values], start: Values) -> Figure:
     Weights are flat vectors of trainable parameters before aggregation. If one distance is not finite, the figure is
     None.
     """
-    start = np.asarray(start, np.float64)
     distances = []
     for weights in local:
-        step = np.asarray(weights, np.float64) - start
-        distances.append(
-            number(float(np.square(step).sum()))
-        )  # a dot product would start threads, and differ with their number
+        step = np.subtract(weights, start, dtype=np.float64)  # both are converted piece by piece, without a copy
+        # A dot product would start threads, and differ with their number.
+        distances.append(number(float(np.square(step, out=step).sum())))
     return None if None in distances else mean_of(distances)
 
 

@@ -36,6 +36,8 @@ class TextModel(Model):
 class BagOfTokens(nn.Module):
     """The module of the text model."""
 
+    token_table = "embedding"  # the one layer that takes token ids: a site trains the rows of its own tokens
+
     def __init__(self, vocabulary: int, width: int, classes: int) -> None:
         super().__init__()
         self.embedding = nn.EmbeddingBag(vocabulary, width, mode="mean", padding_idx=PADDING)

@@ -36,15 +36,28 @@ def most_critical(criticality: Tensor, share: float) -> Tensor:
 
 def masked_factor(mask: Tensor, share: float, chosen: Tensor) -> Tensor:
     """The factor of each step: `share` in the mask, 0 outside, 1 for parameters that are not compared."""
-    factor = torch.ones(len(chosen), device=chosen.device)
-    factor[chosen] = share * mask.to(factor)
+    return factor_at(chosen.nonzero().flatten(), mask, share, len(chosen))
+
+
+def factor_at(places: Tensor, mask: Tensor, share: float, parameters: int) -> Tensor:
+    """The same with the places of the parameters that are compared."""
+    factor = torch.ones(parameters, device=places.device)
+    return factor.index_copy_(0, places, share * mask.to(factor))
+
+
+def critical_factor(share: float, chosen: Tensor) -> Callable[[FlatModel, Tensor], Tensor]:
+    """For a model and a gradient, the factor of each step with the most critical `share` of the parameters as the mask.
+
+    Where the chosen parameters are is found out once, because a graphics card has to be waited for to know it.
+    """
+    places, parameters = chosen.nonzero().flatten(), len(chosen)
+
+    def factor(model: FlatModel, gradient: Tensor) -> Tensor:
+        product = gradient * model.weights[: model.trainable]
+        mask = most_critical(product.abs().index_select(0, places), share)
+        return factor_at(places, mask, share, parameters)
+
     return factor
-
-
-def critical_factor(model: FlatModel, gradient: Tensor, share: float, chosen: Tensor) -> Tensor:
-    """The factor of each step with the most critical `share` of the parameters as the mask."""
-    product = gradient * model.weights[: model.trainable]
-    return masked_factor(most_critical(product.abs()[chosen], share), share, chosen)
 
 
 # --- steps ----------------------------------------------------------------------------------------------------------

@@ -106,10 +106,27 @@ def noise_in_words(spec: str) -> str | None:
         rate = rule(values)
     except (ValueError, KeyError):  # an option that is no number, or is missing
         return None
-    if flip not in FLIPS:
+    said = flip_in_words(flip)
+    if said is None:
         values["flip"] = flip
-    kind = "symmetric" if name == "fedcorr" and flip == usual else FLIPS.get(flip, "")
+    kind = "symmetric" if name == "fedcorr" and flip == usual else said or ""
     return with_rest(f"{kind} {rate}".strip(), values)
+
+
+def flip_in_words(spec: str) -> str | None:
+    """What wrong labels become, in words; None if it is not one of fedwinnow's."""
+    name, values = parse_spec(spec)
+    if name not in FLIPS:
+        return None
+    words = FLIPS[name]
+    if name == "pair" and values.get("step") == "-1":
+        del values["step"]
+        words = "pair (class before)"
+    if name == "mixed" and (other := flip_in_words(values.get("asymmetric", "asymmetric_cyclic"))) is not None:
+        values.pop("asymmetric", None)
+        who = "first half" if values.pop("reading", "random") == "halves" else "some"
+        words = f"{who} symmetric, others {other},"
+    return with_rest(words, values)
 
 
 def partition_in_words(spec: str) -> str | None:

@@ -134,7 +134,7 @@ def sweep(asked: SweepKeywords, given: Mapping[str, Any]) -> Swept:
     plays those anew, redo=True all of them.
     """
     from fedwinnow.study.engine import make_engine
-    from fedwinnow.study.sweep import Work, run_plan
+    from fedwinnow.study.sweep import Work, run_plan, settled
 
     for one, several in (("method", "methods"), ("seed", "seeds")):
         if one in given:
@@ -144,8 +144,9 @@ def sweep(asked: SweepKeywords, given: Mapping[str, Any]) -> Swept:
     settings = {name: value for name, value in given.items() if name in known}
     show = line_of_text(asked.progress)
     tell = {} if show is None else {"tell": lambda outcome, clock: show(progress_of(outcome, clock))}
-    engine = make_engine(asked.engine, asked.jobs, asked.device, asked.backend)
-    swept = run_plan(plan_of(asked, settings), engine, work, **tell)
+    plan, engine = plan_of(asked, settings), make_engine(asked.engine, asked.jobs, asked.device, asked.backend)
+    engine, _ = settled(plan, engine, asked.jobs, asked.device, asked.anew)
+    swept = run_plan(plan, engine, work, **tell)
     return replace(swept, outcomes=tuple(replace(one, message=in_python(one.message)) for one in swept.outcomes))
 
 

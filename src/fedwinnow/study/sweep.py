@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from fedwinnow.all_settings import Redo
 from fedwinnow.device import own_card
 from fedwinnow.errors import FedwinnowError, RunError, StaleError, TakenError
 from fedwinnow.experiment.play import Execution, play
+from fedwinnow.experiment.time_estimate import WORTH
 from fedwinnow.experiment.trackers.tracker import make_trackers
 from fedwinnow.notebook import html_table
 from fedwinnow.study.engine import Engine
@@ -188,6 +189,24 @@ def states_of(plan: Plan) -> dict[State, int]:
     for job in plan.jobs:
         found[plan.state(job)] += 1
     return found
+
+
+def settled(
+    plan: Plan, engine: Engine, jobs: int | Literal["auto"], device: str | None, redo: Redo = None
+) -> tuple[Engine, float | None]:
+    """The engine for what is left of a plan, and the seconds that takes where they had to be estimated.
+
+    With jobs="auto" a short rest is played one run after the other, because processes take seconds to start.
+    """
+    left = to_play(plan, redo)
+    if jobs != "auto" or engine.jobs == 1 or len(left) < 2:
+        return engine if jobs != "auto" or engine.jobs == 1 else replace(engine, jobs=1), None
+    try:
+        alone = estimated_seconds(plan, replace(engine, jobs=1), device, redo)
+    except FedwinnowError:  # of data that is not here, for example; the runs say it themselves
+        return engine, None
+    found = replace(engine, jobs=1 if alone <= WORTH else min(engine.jobs, len(left)))
+    return found, alone / found.jobs
 
 
 def estimated_seconds(plan: Plan, engine: Engine, device: str | None, redo: Redo = None) -> float:

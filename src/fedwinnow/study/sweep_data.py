@@ -7,13 +7,30 @@ import dataclasses
 from fedwinnow.all_settings import Redo
 from fedwinnow.data.dataset import Dataset
 from fedwinnow.data.load import load
+from fedwinnow.data.published_files import NotYetHere, only_planning
 from fedwinnow.errors import FedwinnowError
 from fedwinnow.study.sweep import to_play
 from fedwinnow.study.sweep_plan import Plan
 
 
+def data_to_come(plan: Plan, redo: Redo = None) -> tuple[Plan, str, str]:
+    """The same as `without_data` where nothing may be downloaded, and what will be, which is no reason to leave it out.
+
+    Nothing is read that has to be downloaded first, so something else may still be wrong with it.
+    """
+    with only_planning():
+        return sorted_by_data(plan, redo)
+
+
 def without_data(plan: Plan, redo: Redo = None) -> tuple[Plan, str]:
     """The plan without the runs that are left and whose data cannot be loaded, and one message about all of these."""
+    playable, words, _ = sorted_by_data(plan, redo)
+    return playable, words
+
+
+def sorted_by_data(plan: Plan, redo: Redo) -> tuple[Plan, str, str]:
+    """The playable part of a plan, why the rest is not, and what is still to come."""
+    coming: list[str] = []
     left = {job.folder: job for job in to_play(plan, redo)}
     problems: dict[str, str] = {}
     counts: dict[str, int] = {}
@@ -24,6 +41,8 @@ def without_data(plan: Plan, redo: Redo = None) -> tuple[Plan, str]:
         if str(data) not in counts:
             try:
                 load(data)
+            except NotYetHere as problem:
+                coming.append(str(problem))
             except FedwinnowError as problem:
                 problems[str(data)] = str(problem)
         counts[str(data)] = counts.get(str(data), 0) + 1
@@ -32,4 +51,5 @@ def without_data(plan: Plan, redo: Redo = None) -> tuple[Plan, str]:
     for data, reason in problems.items():
         reasons[reason] = reasons.get(reason, 0) + counts[data]
     words = " ".join(f"{count} runs are left out: {reason}" for reason, count in reasons.items())
-    return dataclasses.replace(plan, jobs=tuple(job for job in plan.jobs if job.folder not in lacking)), words
+    playable = dataclasses.replace(plan, jobs=tuple(job for job in plan.jobs if job.folder not in lacking))
+    return playable, words, " ".join(dict.fromkeys(coming))

@@ -20,7 +20,9 @@ class SweepSettings(RunSettings):
     """The settings of a run, which hold for all runs of the sweep, and those of the sweep itself."""
 
     jobs: int | Literal["auto"] = setting(
-        1, "How many runs at a time; auto: one for each GPU, else one for each core that this process may use."
+        1,
+        "How many runs at a time; auto: one for each GPU, else one for each core that this process may use, and one "
+        "where all of them would take less than 20 seconds.",
     )
     engine: str = setting(
         "loky",

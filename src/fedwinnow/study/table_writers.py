@@ -77,12 +77,16 @@ def number(table: Table, column: TableColumn, cell: Cell) -> str:
     return text if len(table.seeds) == 1 else f"{text} (n={len(cell.values)})"
 
 
-def paper_number(cell: Cell) -> str:
-    """Mean and deviation as a paper prints them."""
+def paper_number(column: TableColumn, cell: Cell) -> str:
+    """Mean and deviation as a paper prints them, with the same number of decimals in the whole column."""
     if cell.published is None:
         return "–"
+    printed = [
+        number for one in column.cells.values() if one.published for number in one.published if number is not None
+    ]
+    digits = max(len(f"{number:g}".partition(".")[2]) for number in printed)
     mean, std = cell.published
-    return f"{mean:g}" if std is None else f"{mean:g} ± {std:g}"
+    return f"{mean:.{digits}f}" if std is None else f"{mean:.{digits}f} ± {std:.{digits}f}"
 
 
 def texts(table: Table, row: str) -> list[tuple[str, str]]:
@@ -93,7 +97,7 @@ def texts(table: Table, row: str) -> list[tuple[str, str]]:
         if table.ours:
             found.append((number(table, column, cell), cell.mark))
         if has_published(column):
-            found.append((paper_number(cell), ""))
+            found.append((paper_number(column, cell), ""))
     if table.ranks:
         found.append((f"{table.ranks[row]:.2f}" if row in table.ranks else "–", ""))
     return found

@@ -16,7 +16,7 @@ from fedwinnow.data.input_form import InputForm
 from fedwinnow.data.new_samples import NewSamples, of_array
 from fedwinnow.data.pace import Pace
 from fedwinnow.data.source_files import existing_file, hash_of_files, read_npz
-from fedwinnow.data.sources.labelled_files import LabelledFiles, LabelTable, Vectors
+from fedwinnow.data.sources.labelled_files import LabelledFiles, LabelTable, Vectors, lost_zeros
 from fedwinnow.data.sources.parquet import opened_parquet, text_table
 from fedwinnow.data.table_reading import TextTable
 from fedwinnow.errors import DataError, UsageError, unknown
@@ -90,8 +90,9 @@ class Embeddings(LabelledFiles):
         if len(absent) and (not self.partial or not len(rows)):
             raise DataError(
                 f"{labels.table.place(int(absent[0]))}: {self.path} has no vector with the id "
-                f"'{labels.ids[absent[0]]}' ({len(absent)} of {len(places)} rows have none). Ids must be written alike "
-                f"in both (id={self.id}). To use only what is there: partial=true"
+                f"'{labels.ids[absent[0]]}' ({len(absent)} of {len(places)} rows have none). "
+                f"{lost_zeros(labels.ids.tolist(), known) or f'Ids must be written alike in both (id={self.id}).'} "
+                "To use only what is there: partial=true"
             )
         if len(absent):
             self.tell(f"{len(absent)} of {len(places)} rows of {labels.path.name} have no vector and are left out")

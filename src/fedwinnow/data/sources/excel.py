@@ -32,6 +32,7 @@ from fedwinnow.data.table_layout import (
     without_last,
 )
 from fedwinnow.data.table_reading import PIECE, TextTable, cell_text
+from fedwinnow.data.text_encoding import CONTROL
 from fedwinnow.errors import DataError, FedwinnowWarning, missing_extra, unknown
 from fedwinnow.options import option
 
@@ -94,8 +95,11 @@ def opened(path: Path) -> Iterator[Any]:
 def refuse_bomb(path: Path) -> None:
     """Refuse a file that is no archive, and a small one that would fill the memory, before it is unpacked."""
     with path.open("rb") as stream:
-        if stream.read(4) == OLD:
-            raise DataError(f"{path}: an old .xls file, or one with a password. Save it as .xlsx without a password.")
+        beginning = stream.read(1024)
+    if beginning.startswith(OLD):
+        raise DataError(f"{path}: an old .xls file, or one with a password. Save it as .xlsx without a password.")
+    if not beginning.startswith(b"PK") and beginning and not CONTROL.search(beginning):
+        raise DataError(f"{path}: a text file, whatever its name says. Read it with csv:path={path}")
     try:
         with zipfile.ZipFile(path) as archive:
             total = sum(info.file_size for info in archive.infolist())
@@ -214,7 +218,7 @@ def hint_of_sheet(beginning: Sequence[Line], layout: Layout) -> str:
     looked_at = beginning[:LOOKED_AT]
     widths = Counter(filled_to(row) for _, row in looked_at)
     usual = max(widths, key=lambda width: (widths[width], width))
-    names = next(number for number, row in looked_at if filled_to(row) == usual)
+    names = next(number for number, row in looked_at if filled_to(row) >= usual)
     above = [number for number, _ in looked_at if number < names]
     return hint_of_line(names, above) if above and layout.header is None else ""
 

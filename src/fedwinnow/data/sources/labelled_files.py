@@ -152,9 +152,11 @@ class LabelledFiles(Source):
             else:
                 absent.append(row)
         if absent and (not self.partial or not rows):
+            hint = lost_zeros(labels.ids.tolist(), named) or hint
             raise DataError(
                 f"{labels.table.place(absent[0])}: no file below {self.path} is named '{labels.ids[absent[0]]}' "
-                f"({len(absent)} of {len(labels.ids)} rows have none). {hint} To use only what is there: partial=true"
+                f"({len(absent)} of {len(labels.ids)} rows have none). {hint} To use only what "
+                "is there: partial=true"
             )
         if absent:
             self.tell(f"{len(absent)} of {len(labels.ids)} rows of {labels.path.name} have no file and are left out")
@@ -215,6 +217,18 @@ def by_name(root: Path, paths: Iterable[Path]) -> dict[str, list[Path]]:
         for name in {inside, path.name, inside.removesuffix(path.suffix), path.stem}:
             found.setdefault(name, []).append(path)
     return found
+
+
+def lost_zeros(ids: Iterable[str], names: Iterable[str]) -> str:
+    """What an error says where ids would be names without the zeros at their beginning; empty where they would not."""
+    shortened = {name.lstrip("0") or "0": name for name in names if name.startswith("0")}
+    found = next((name for name in ids if name.isdigit() and name in shortened), None)
+    if found is None:
+        return ""
+    return (
+        f"'{shortened[found]}' is there: a spreadsheet has taken the zeros at the beginning away. Write this column as "
+        "text."
+    )
 
 
 def chosen(column: Any, rows: NDArray[np.int64]) -> Any:

@@ -215,6 +215,14 @@ class TableSource(Source):
             raise DataError(
                 f"{self.schema} was fitted for other samples: a schema of rows cannot be used for images or texts."
             )
+        lacking = [
+            f"'{name}'" for name in dict.fromkeys(column.name for column in schema.columns) if name not in table.names
+        ]
+        if lacking:
+            raise DataError(
+                f"{table.path} lacks {'columns' if len(lacking) > 1 else 'the column'} that {self.schema} has: "
+                f"{', '.join(lacking)}. Its columns: {', '.join(table.names)}. Names must be written alike."
+            )
         for column in schema.columns:
             table.column(column.name)
             if column.name not in features:

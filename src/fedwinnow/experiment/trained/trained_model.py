@@ -106,12 +106,19 @@ class TrainedModel:
 
 
 def load_model(
-    folder: Path, *, site: str | None = None, device: str | None = None, model: Any = None, method: Any = None
+    folder: Path,
+    *,
+    site: str | None = None,
+    device: str | None = None,
+    model: Any = None,
+    method: Any = None,
+    encoder: Any = None,
 ) -> TrainedModel:
     """The trained model in a run folder.
 
     `site` chooses one where every site has its own. `model` is the module or function that a program gave to the run,
-    `method` a method that was defined there; a run folder has only their names.
+    `method` a method that was defined there; a run folder has only their names. `encoder` names the files of the run's
+    encoder where they lie elsewhere.
     """
     run = RunFolder.existing(folder)
     refuse_unfinished(run)
@@ -121,7 +128,7 @@ def load_model(
     form = form_of_run(run)
     setup = setup_of(experiment, str(choose_device(device)))
     shape = Shape(form.kind, form.sample_shape, form.classes, form.vocabulary)
-    encoding = saved_encoding(folder, shape, form.mean, form.std)
+    encoding = saved_encoding(folder, shape, form.mean, form.std, encoder)
     shape = shape if encoding is None else encoding.data_encoder.head_shape
     warn_of_batches(experiment)
     server, memory = restored(run, shape, setup)

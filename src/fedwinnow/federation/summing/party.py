@@ -19,6 +19,8 @@ from fedwinnow.federation.summing.sum_messages import (
     advert,
     as_row,
     as_rows,
+    as_text,
+    asked_text,
     digest,
     noise_text,
     numbers_in,
@@ -40,6 +42,15 @@ Once = Callable[
 
 
 @dataclass(frozen=True)
+class Numbers:
+    """What a site answers, and the hash of what it was asked."""
+
+    ring: Ring
+    form: object
+    question: bytes
+
+
+@dataclass(frozen=True)
 class Identity:
     """Who a site is: the name it is known by, the key it signs with, and where its random bytes come from."""
 
@@ -57,6 +68,7 @@ class Party:
         self.places: dict[int, int] = {}  # member -> the place of its shares
         self.public: dict[int, bytes] = {}  # member -> its public keys
         self.names: dict[int, str] = {}
+        self.asked = b""  # stands for what this site was asked
         self.told: list[int] = []  # the sites whose shares are here
         self.survivors: list[int] = []
         self.held: dict[int, tuple[bytes, bytes]] = {}  # member -> shares of its key and of the seed of its own mask
@@ -160,8 +172,9 @@ class Party:
                 text = opened(self.channel(member, self.number), envelope, self.about)
                 self.held[member] = (LOST, LOST) if text is None else (text[:SIZE], text[SIZE:])
 
-    def masked(self, values: Ring) -> Ring:
-        """The values under all masks."""
+    def masked(self, answer: Numbers) -> Ring:
+        """The numbers under all masks."""
+        self.asked, values = asked_text(answer.question, answer.form), answer.ring
         found = values + mask(self.noise, len(values))
         for member in self.told:
             if member > self.number:
@@ -173,7 +186,8 @@ class Party:
     def pair_key(self, member: int) -> bytes:
         """The key of the mask that this site shares with another."""
         try:
-            return self.for_masks.agreed(self.public[member][KEY:], pair_purpose(self.about, self.number, member))
+            purpose = pair_purpose(self.about, self.asked, self.number, member)
+            return self.for_masks.agreed(self.public[member][KEY:], purpose)
         except ValueError:
             raise SumRefused(f"{self.names[member]} gave keys that cannot be used.") from None
 
@@ -193,7 +207,7 @@ class Party:
     @property
     def statement(self) -> bytes:
         """What this site knows of the sum."""
-        return survivors_text(self.about, self.told, self.survivors)
+        return survivors_text(self.about, self.asked, self.told, self.survivors)
 
     def unmask(self, got: Payload) -> Payload:
         """One share of each other site: of its own mask if it is in the sum, else of its key, and never both."""
@@ -205,8 +219,8 @@ class Party:
         for signer, signed in zip(signers, signatures, strict=True):
             if not is_signed(self.peers(self.names[signer]), signed, self.statement):
                 raise SumRefused(
-                    f"{self.names[signer]} was told of other sites in the sum than this one was, or the server has "
-                    f"changed its signature; nothing is opened."
+                    f"{self.names[signer]} was asked something else than this site, or was told of other sites in the "
+                    f"sum, or the server has changed its signature; nothing is opened."
                 )
         gone = [member for member in self.told if member not in self.survivors]
         sent = {
@@ -217,13 +231,13 @@ class Party:
         return sent
 
 
-def pair_purpose(about: bytes, one: int, other: int) -> bytes:
+def pair_purpose(about: bytes, asked: bytes, one: int, other: int) -> bytes:
     """What the key of a mask between two sites is for."""
-    return digest("fedwinnow mask", about, min(one, other), max(one, other))
+    return digest("fedwinnow mask", about, asked, min(one, other), max(one, other))
 
 
-def answered(party: Party, phase: Phase, got: Payload, values: Callable[[], Ring], once: Once) -> Payload:
-    """The answer of a site to a phase; `values` are made only once the site has agreed to take part."""
+def answered(party: Party, phase: Phase, got: Payload, numbers: Callable[[], Numbers], once: Once) -> Payload:
+    """The answer of a site to a phase; its numbers are made only once the site has agreed to take part."""
     try:
         if phase == "keys":
             return party.keys()
@@ -231,7 +245,8 @@ def answered(party: Party, phase: Phase, got: Payload, values: Callable[[], Ring
             return party.shares(got)
         if phase == "masked":
             party.receive(got)
-            return {"masked": torch.from_numpy(party.masked(values()).view("int64"))}
+            answer = numbers()
+            return {"masked": torch.from_numpy(party.masked(answer).view("int64")), "form": as_text(answer.form)}
         return party.agree(got, once) if phase == "agree" else party.unmask(got)
     except Malformed as problem:
         raise SumRefused(f"a message of a secure sum cannot be used: {problem}; nothing was sent.") from None

@@ -11,11 +11,10 @@ from fedwinnow.errors import FedwinnowError
 from fedwinnow.federation.backend import Backend
 from fedwinnow.federation.host import Answer, Task
 from fedwinnow.federation.method import Method
-from fedwinnow.federation.summing.party import Identity, Party, Peers, answered
-from fedwinnow.federation.summing.sum_messages import Phase, as_text, digest
+from fedwinnow.federation.summing.party import Identity, Numbers, Party, Peers, answered
+from fedwinnow.federation.summing.sum_messages import Phase, Questions, digest, hash_of
 from fedwinnow.federation.summing.sum_server import Ask, SecureSum
 from fedwinnow.federation.summing.summed_form import Sums, flattened, from_sum
-from fedwinnow.mathematics.fixed_point import Ring
 from fedwinnow.mathematics.masks import from_seed, signing_key
 from fedwinnow.mathematics.payload import Payload, problem_with
 
@@ -107,43 +106,51 @@ class PartiesHere:
                 yield client, str(problem)
 
     def masked(self, letters: dict[int, Payload], tasks: Iterable[Task]) -> Iterator[Answer]:
-        for answer in self.backend.exchange(tasks):
+        hashes, asked = Questions(), dict[int, bytes]()
+
+        def noted() -> Iterator[Task]:
+            for task in tasks:
+                asked[task.client] = hashes.of(task.payload)
+                yield task
+
+        for answer in self.backend.exchange(noted()):
             if answer.error is None and not answer.absent:
-                seal(answer, self.party(answer.client), letters[answer.client], self.method)
+                one = answer.client
+                seal(answer, self.party(one), letters[one], self.method, asked[one])
             yield answer
 
 
-def no_values() -> Ring:
-    """Only the phase `masked` has values."""
+def no_values() -> Numbers:
+    """Only the phase `masked` has numbers."""
     raise AssertionError
 
 
-def same(ring: Ring) -> Ring:
-    """Values that are known already."""
-    return ring
+def same(numbers: Numbers) -> Numbers:
+    """Numbers that are known already."""
+    return numbers
 
 
 def opens_all(survivors: list[str]) -> None:
     """The sites of a simulation do not mind whose sums they open: whoever plays it has all data."""
 
 
-def seal(answer: Answer, party: Party, letter: Payload, method: Method) -> int:
+def seal(answer: Answer, party: Party, letter: Payload, method: Method, question: bytes) -> int:
     """Put the masked numbers in the place of a reply, or an error; returns how many values were clipped."""
     cut = 0
     try:
         if (problem := problem_with(answer.reply, method.exposed())) is not None:
             answer.error = problem
             return 0
-        cut = seal_with(answer, party, letter, method.summed())
+        cut = seal_with(answer, party, letter, method.summed(), question)
     except FedwinnowError as refused:
         answer.error, answer.reply = str(refused), {}
     return cut
 
 
-def seal_with(answer: Answer, party: Party, letter: Payload, sums: Sums) -> int:
+def seal_with(answer: Answer, party: Party, letter: Payload, sums: Sums, question: bytes) -> int:
     """The same for numbers of which it is known how they are summed."""
     form, ring, cut = flattened(answer.reply, sums, len(party.places))
-    answer.reply = answered(party, "masked", letter, partial(same, ring), opens_all) | {"form": as_text(form)}
+    answer.reply = answered(party, "masked", letter, partial(same, Numbers(ring, form, question)), opens_all)
     return cut
 
 
@@ -168,8 +175,8 @@ def sum_here(replies: dict[int, Payload], sums: Sums, seed: int, session: Sessio
             party = parties[client]
             if phase == "masked":
                 form, ring, _ = flattened(replies[client], sums, len(party.places))
-                more = {"form": as_text(form)}
-                yield client, answered(party, phase, letter, partial(same, ring), opens_all) | more
+                numbers = Numbers(ring, form, hash_of({}))
+                yield client, answered(party, phase, letter, partial(same, numbers), opens_all)
             else:
                 yield client, answered(party, phase, letter, no_values, opens_all)
 

@@ -9,9 +9,13 @@ all sites that have answered the one before:
             its key for masks, and the seed of a mask of its own.
 `masked`    every site is handed the shares meant for it, answers the question of the method, and sends the answer plus
             its own mask, plus a mask that it shares with each other site; in the sum the latter cancel.
-`agree`     every site is told whose answers are in the sum, and signs that.
+`agree`     every site is told whose answers are in the sum, and signs that, with what it was asked.
 `unmask`    every site is handed these signatures, checks that enough sites were told the same, and sends its shares:
             of the own mask for a site in the sum, of the key for one that has left since `shares`; never both.
+
+The masks that two sites share depend on what each was asked: the run, the round, the method's function, everything that
+the server sent along (the global model), all members with their keys, and the form of the answer. So they cancel only
+among sites that were asked the same, and a server that sends one site another model gets noise.
 """
 
 from __future__ import annotations
@@ -74,9 +78,38 @@ def advert(session: bytes, number: int, name: str, keys: bytes) -> bytes:
     return digest("fedwinnow keys", session, number, name, keys)
 
 
-def survivors_text(about: bytes, told: Iterable[int], survivors: Iterable[int]) -> bytes:
-    """What a site signs of the sites in the sum, and of those whose shares it was handed."""
-    return digest("fedwinnow survivors", about, json.dumps([list(told), list(survivors)]))
+def survivors_text(about: bytes, asked: bytes, told: Iterable[int], survivors: Iterable[int]) -> bytes:
+    """What a site signs: what it was asked, the sites in the sum, and those whose shares it was handed."""
+    return digest("fedwinnow survivors", about, asked, json.dumps([list(told), list(survivors)]))
+
+
+def asked_text(question: bytes, form: object) -> bytes:
+    """Stands for what a site was asked, and the form in which it answers."""
+    return digest("fedwinnow asked", question, json.dumps(form, separators=(",", ":")))
+
+
+class Questions:
+    """Hashes of what the server sends along with a question; the same tensors are hashed once."""
+
+    def __init__(self) -> None:
+        self.known: Payload = {}
+        self.hash = hash_of({})
+
+    def of(self, payload: Payload) -> bytes:
+        """The hash of this content."""
+        same = payload.keys() == self.known.keys() and all(payload[key] is self.known[key] for key in payload)
+        if not same:
+            self.known, self.hash = dict(payload), hash_of(payload)
+        return self.hash
+
+
+def hash_of(payload: Payload) -> bytes:
+    """A hash of the keys, types, shapes and numbers."""
+    parts: list[bytes | str] = []
+    for key, value in sorted(payload.items()):
+        plain = value.detach().cpu().contiguous()
+        parts += [key, f"{plain.dtype} {tuple(plain.shape)}", plain.flatten().view(torch.uint8).numpy().tobytes()]
+    return digest("fedwinnow question", *parts)
 
 
 def noise_text(session: bytes, number: int, noise: bytes) -> bytes:

@@ -20,6 +20,8 @@ from fedwinnow.federation.summing.sum_messages import (
     advert,
     as_rows,
     as_text,
+    asked_text,
+    hash_of,
     noise_text,
     row_in,
     rows_in,
@@ -63,6 +65,7 @@ class SecureSum:
         self.dropped: dict[int, str] = {}  # sites that are left out, and why
         self.public: dict[int, bytes] = {}
         self.commitments: dict[int, bytes] = {}
+        self.question = hash_of({})  # what is sent along with the question, known when the sites are asked for answers
 
     def result(self) -> Total:
         """The sum; raises SumFailed if there is none."""
@@ -74,8 +77,9 @@ class SecureSum:
         forms = self.masked(told, envelopes)
         partial, form = self.of_one_form(forms)
         survivors = sorted(partial.members)
-        signed = self.agree(about, told, survivors)
-        ring = self.unmasked(about, told, survivors, signed, partial.ring)
+        self.about, self.asked = about, asked_text(self.question, form)
+        signed = self.agree(told, survivors)
+        ring = self.unmasked(told, survivors, signed, partial.ring)
         return Total(tuple(survivors), form, ring)
 
     # --- one phase after the other ---------------------------------------------------------------------------------
@@ -193,15 +197,15 @@ class SecureSum:
         self.enough(best.members, "masked")
         return best, self.forms[ranked[0]]
 
-    def agree(self, about: bytes, told: list[int], survivors: list[int]) -> dict[int, bytes]:
+    def agree(self, told: list[int], survivors: list[int]) -> dict[int, bytes]:
         """Phase 4: what the sites sign of who is in the sum."""
-        statement = survivors_text(about, told, survivors)
+        statement = survivors_text(self.about, self.asked, told, survivors)
         signed: dict[int, bytes] = {}
         for member, reply in self.each("agree", {one: {"survivors": torch.tensor(survivors)} for one in survivors}):
             try:
                 made = row_in(reply, "signature")
                 if not is_signed(self.peers(self.names[member]), made, statement):
-                    raise Malformed("it has signed something else than who is in the sum")
+                    raise Malformed("it has signed something else than what it was asked and who is in the sum")
             except Malformed as problem:
                 self.spoilt(member, problem)
                 continue
@@ -209,9 +213,7 @@ class SecureSum:
         self.enough(list(signed), "agree")
         return dict(sorted(signed.items()))
 
-    def unmasked(
-        self, about: bytes, told: list[int], survivors: list[int], signed: dict[int, bytes], ring: Ring
-    ) -> Ring:
+    def unmasked(self, told: list[int], survivors: list[int], signed: dict[int, bytes], ring: Ring) -> Ring:
         """Phase 5: the sum without masks."""
         gone = [member for member in told if member not in survivors]
         letter = {"signers": torch.tensor(list(signed)), "signatures": as_rows(list(signed.values()))}
@@ -237,7 +239,8 @@ class SecureSum:
         for owner, held in of_keys.items():
             pair = KeyPair.of(self.key_of(owner, held))
             for member in survivors:
-                common = mask(pair.agreed(self.public[member][KEY:], pair_purpose(about, owner, member)), len(ring))
+                purpose = pair_purpose(self.about, self.asked, owner, member)
+                common = mask(pair.agreed(self.public[member][KEY:], purpose), len(ring))
                 if owner < member:
                     without += common  # which the survivor had taken away
                 else:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fedwinnow.errors import RunError
-from fedwinnow.federation.host import Answer
+from fedwinnow.errors import RunError, UsageError
+from fedwinnow.federation.host import Answer, Task
 from fedwinnow.federation.method import Exchange
 from fedwinnow.federation.rounds import Federation, Tally
 from fedwinnow.federation.summing.secure_sums import SecureSums, Session
-from fedwinnow.federation.summing.sum_messages import Malformed, Phase, SumFailed, text_in
+from fedwinnow.federation.summing.sum_messages import Malformed, Phase, Questions, SumFailed, text_in
 from fedwinnow.federation.summing.sum_server import SecureSum
 from fedwinnow.federation.summing.summed_form import checked_form, from_sum
 from fedwinnow.mathematics.payload import Payload, Received, size_in_bytes
@@ -36,13 +36,14 @@ class SummedExchange:
     def __init__(self, federation: Federation, sums: SecureSums, exchange: Exchange, index: int, tally: Tally) -> None:
         self.federation, self.sums, self.exchange, self.index, self.tally = federation, sums, exchange, index, tally
         self.absent: list[int] = []
+        self.hashes, self.questions = Questions(), set[bytes]()
 
     def deliver(self) -> Iterator[tuple[int, Payload]]:
         """The one reply that stands for all sites; none if the exchange is optional and failed."""
         federation, server = self.federation, self.federation.server
         session = Session(self.sums.run, self.exchange.ask, server.round, self.index, self.sums.share)
         before = list(self.tally.participants)
-        one = self.sums.sum(self.exchange.clients, session, self.ask)
+        self.one = one = self.sums.sum(self.exchange.clients, session, self.ask)
         try:
             total = one.result()
             self.book_dropped(one)
@@ -81,7 +82,8 @@ class SummedExchange:
     def ask_masked(self, letters: dict[int, Payload]) -> Iterator[tuple[int, Payload | str]]:
         """The method's question itself."""
         exchange = replace(self.exchange, clients=list(letters))
-        for answer in self.sums.carrier.masked(letters, self.federation.tasks(exchange, self.index, {}, self.tally)):
+        tasks = self.same_for_all(self.federation.tasks(exchange, self.index, {}, self.tally))
+        for answer in self.sums.carrier.masked(letters, tasks):
             if answer.absent:
                 self.absent.append(answer.client)
                 if (name := self.federation.site_names[answer.client]) not in self.tally.absent:
@@ -94,6 +96,18 @@ class SummedExchange:
                 self.federation.accept(replace(answer, reply={}), {}, {}, self.tally)
                 self.book(answer.client, answer.reply)
                 yield answer.client, answer.reply
+
+    def same_for_all(self, tasks: Iterator[Task]) -> Iterator[Task]:
+        """The tasks; an error if a method asks one site something else than another, because masks would not cancel."""
+        for task in tasks:
+            self.one.question = self.hashes.of(task.payload)
+            self.questions.add(self.one.question)
+            if len(self.questions) > 1:
+                raise UsageError(
+                    f"method '{self.federation.method.name}' sends different sites different things with '{task.ask}', "
+                    f"so that their masks do not cancel: with --secure-sums all sites must be asked the same."
+                )
+            yield task
 
     def problem_with_form(self, reply: Payload) -> str | None:
         """Why a masked answer cannot be of this method and model; None if it can. More cannot be seen of it."""

@@ -3,7 +3,7 @@
 const { runs, looks, numbers } = JSON.parse(document.getElementById("data").textContent);
 const FILTERS = { title: "method", data: "data", scene: "scene", seed: "seed", status: "state" };
 const PER_CENT = /(accuracy|recall|precision|memorised|corrected|correct|f1|top5)$/;
-const WIDTH = 900, HEIGHT = 400, LEFT = 58, RIGHT = 14, TOP = 12, BOTTOM = 40;
+const WIDEST = 900, NARROWEST = 300, HEIGHT = 400, LEFT = 58, RIGHT = 14, TOP = 12, BOTTOM = 40;
 const chosen = {}, hidden = new Set(), sorting = { key: "folder", down: false };
 const byId = (id) => document.getElementById(id);
 const text = (value) => (value === null || value === undefined || value === "" ? "–" : String(value));
@@ -113,6 +113,7 @@ function drawCurves(shown) {
     plot.append(make("p", { textContent: "No run that is shown has this curve." }));
     return;
   }
+  const WIDTH = Math.max(NARROWEST, Math.min(WIDEST, plot.clientWidth || WIDEST)); // letters keep their size on a telephone
   const xs = points.map((point) => point[0]), ys = points.map((point) => point[1] * scale);
   const lowX = points.length ? Math.min(...xs) : 0, highX = points.length ? Math.max(...xs) : 1;
   let lowY = points.length ? Math.min(...ys) : 0, highY = points.length ? Math.max(...ys) : 1;
@@ -283,3 +284,9 @@ byId("filters").addEventListener("submit", (event) => event.preventDefault());
 for (const id of ["metric", "seeds", "number"]) byId(id).addEventListener("change", show);
 makeFilters();
 show();
+let drawnFor = byId("plot").clientWidth;
+addEventListener("resize", () => {
+  if (byId("plot").clientWidth === drawnFor) return;
+  drawnFor = byId("plot").clientWidth;
+  drawCurves(kept());
+});

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from fedwinnow.errors import UsageError, unknown
+from fedwinnow.errors import FedwinnowWarning, UsageError, unknown
 from fedwinnow.study.run_records import finished, outdated_words, read_records
+
+if TYPE_CHECKING:
+    from fedwinnow.study.figures.run_view import View
 
 # name -> (module and function, one line, options it takes)
 PICTURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -32,6 +36,9 @@ PICTURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "rates": ("scene_pictures:draw_rates", "how wrong each client is", ()),
     "transitions": ("scene_pictures:draw_transitions", "what the wrong labels became", ()),
 }
+
+OF_ONE_RUN = {"losses", "confusion", "similarity", "memorised-map", "detection"}
+OF_ONE_SCENE = {"partition", "rates", "transitions"}
 
 
 def draw(
@@ -64,12 +71,27 @@ def draw(
     drawing = getattr(importlib.import_module(f"fedwinnow.study.figures.{module}"), function)
     records = finished(read_records(places))
     views = in_order([View(record) for record in records], order)
+    tell_of_one(name, views)
     look = PictureLook(None if width is None else WIDTHS[width], usual_font(width) if font_size is None else font_size)
     if name == "sensitivity":
         given.setdefault("option", "")
     with looking(look), footnote("" if module == "scene_pictures" else " ".join(outdated_words(records))):
         made: Path = drawing(views[0].scene if module == "scene_pictures" else views, path, **given)
     return made
+
+
+def tell_of_one(name: str, views: Sequence[View]) -> None:
+    """Say which of several runs is shown, where a picture is of one."""
+    scenes = {view.record.scene for view in views}
+    if (name in OF_ONE_RUN and len(views) > 1) or (name in OF_ONE_SCENE and len(scenes) > 1):
+        what = f"one run, the first of {len(views)}" if name in OF_ONE_RUN else f"one scene, the first of {len(scenes)}"
+        first = views[0]
+        warnings.warn(
+            f"figure {name} shows {what}: {first.label}, in {first.record.folder}. Name the folder of the run that you "
+            "mean.",
+            FedwinnowWarning,
+            stacklevel=2,
+        )
 
 
 def usual_font(width: str | None) -> float:

@@ -83,8 +83,14 @@ def legend(figure: Figure, **options: Any) -> None:
 
 def fit_words(figure: Figure) -> None:
     """Break titles that are wider than their picture, and labels that are longer than their axis."""
-    figure.draw_without_rendering()  # the layout, which says how large everything is
     width, height = figure.get_size_inches()
+    if title := figure.get_suptitle():
+        text = figure.suptitle(title)
+        lines = wrap_lines(title, width, text)
+        text.set_text("\n".join(lines))
+        height += (len(lines) - 1) * 1.2 * float(text.get_fontsize()) / 72
+        figure.set_size_inches(width, height)
+    figure.draw_without_rendering()  # the layout, which says how large everything is
     for axes in figure.axes:
         place = axes.get_position()
         across, up = width * place.width, height * place.height

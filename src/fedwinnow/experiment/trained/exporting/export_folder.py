@@ -54,7 +54,9 @@ class Exported:
     bound: float
 
 
-def export_model(run: Path, out: Path, format: Format, *, site: str | None = None, model: Any = None) -> Exported:
+def export_model(
+    run: Path, out: Path, format: Format, *, site: str | None = None, model: Any = None, encoder: Any = None
+) -> Exported:
     """Write the model of a finished run to the folder `out`, which must be empty, absent or an earlier export."""
     if format not in get_args(Format):
         raise unknown("format", str(format), get_args(Format))
@@ -62,16 +64,16 @@ def export_model(run: Path, out: Path, format: Format, *, site: str | None = Non
         onnx_file.refuse_without_exporter()
     folder = RunFolder.existing(run)
     refuse_other_things(out)
-    trained = load_model(run, site=site, device="cpu", model=model)
+    trained = load_model(run, site=site, device="cpu", model=model, encoder=encoder)
     if format == "safetensors":
         refuse_encoder(trained)
         refuse_unknown_join(trained)
-    encoder = encoder_facts(trained)
+    inside = encoder_facts(trained)
     trained = trained if trained.has_whole_module else trained.on_rows()
     probe = make_probe(trained)
     with whole_folder(out) as place:
-        checked = write_model(trained, format, place, probe, encoder)
-        facts = collect(folder, trained, format, checked) | {"encoder": encoder}
+        checked = write_model(trained, format, place, probe, inside)
+        facts = collect(folder, trained, format, checked) | {"encoder": inside}
         (place / CARD).write_text(card(facts, trained.form), encoding="utf-8", newline="\n")
         refuse_folders(sorted(place.iterdir()), private_folders(folder))
         size = (place / FILES[format]).stat().st_size
