@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 RAW = "fedwinnow.raw"  # Flower's name for the format of an array: its bytes as in memory
 ARRAYS, FACTS = "payload", "facts"
 LONGEST_FACTS = 4 * 2**20  # letters; a simulation may have many clients at one site
+MOST_BESIDE = 2**17  # bytes of small tensors that travel beside the facts
 LONGEST_NAME = 100  # letters in the name of a tensor
 
 KINDS = {
@@ -35,34 +37,88 @@ KINDS = {
 def to_records(facts: dict[str, Any], payload: Payload, packed: dict[int, tuple[Tensor, Array]]) -> RecordDict:
     """The content of a message: facts as one JSON text, and the tensors.
 
-    `packed` remembers tensors that were packed before, because the same model usually goes to every site. It is keyed
-    by id and keeps the tensors alive, so that no new tensor can have the id of an old one.
+    Small tensors stand beside the facts: each array record costs several requests over the network. `packed` remembers
+    large ones that were packed before, because the same model usually goes to every site. It is keyed by id and keeps
+    the tensors alive, so that no new tensor can have the id of an old one.
     """
-    for value in payload.values():
+    order: list[list[Any]] = []  # of the keys; for a small tensor also its kind and shape
+    beside, room, large = list[bytes](), MOST_BESIDE, dict[str, Array]()
+    for key, value in payload.items():
+        size = value.numel() * value.element_size()
+        if size <= room:
+            kind, data = kind_of(value), bytes_of(value)
+            order.append([key, kind, list(value.shape)])
+            beside.append(data)
+            room -= size
+            continue
         if id(value) not in packed:
             packed[id(value)] = (value, to_array(value))
-    arrays = ArrayRecord({key: packed[id(value)][1] for key, value in payload.items()})
-    return RecordDict({ARRAYS: arrays, FACTS: ConfigRecord({"json": json.dumps(facts)})})
+        order.append([key])
+        large[key] = packed[id(value)][1]
+    config = ConfigRecord({"json": json.dumps(facts), "order": json.dumps(order), "tensors": b"".join(beside)})
+    content = RecordDict({FACTS: config})
+    if large:
+        content[ARRAYS] = ArrayRecord(large)
+    return content
 
 
 def from_records(content: RecordDict) -> tuple[dict[str, Any], Payload]:
     """The facts and the tensors of a message; an error if it is not a message of fedwinnow."""
-    arrays, found = content.get(ARRAYS), facts_in(content)
+    found, arrays = facts_in(content), content.get(ARRAYS, ArrayRecord())
     if not isinstance(arrays, ArrayRecord):
-        raise DataError("a message does not have the records of fedwinnow: another program may be talking to this run.")
-    if strange := [key for key in arrays if key != one_line(key, LONGEST_NAME)]:
+        raise another_program()
+    order, data = layout_in(content[FACTS])
+    if strange := [key for key, *_ in order if key != one_line(key, LONGEST_NAME)]:
         raise DataError(
             f"a tensor has the name {one_line(strange[0], LONGEST_NAME)!r}; allowed: at most {LONGEST_NAME} letters, "
             f"without control characters."
         )
-    return found, {key: from_array(key, array) for key, array in arrays.items()}
+    if {key for key, *form in order if not form} != set(arrays) or len({key for key, *_ in order}) < len(order):
+        raise DataError("a message does not have the tensors that it names.")
+    payload: Payload = {}
+    for key, *form in order:
+        if form:
+            kind, shape = form
+            size = size_of(key, kind, shape, len(data))
+            payload[key], data = tensor_of(key, kind, shape, data[:size]), data[size:]
+        else:
+            payload[key] = from_array(key, arrays[key])
+    if data:
+        raise DataError(f"{len(data)} bytes of a message belong to no tensor.")
+    return found, payload
+
+
+def layout_in(config: Any) -> tuple[list[list[Any]], bytes]:
+    """Which tensors a message has, in their order, and the bytes of the small ones."""
+    try:
+        order, data = str(config["order"]), config["tensors"]
+        if len(order) > LONGEST_FACTS or not isinstance(data, bytes):
+            raise ValueError("it is too long, or has no bytes")
+        found = json.loads(order)
+        if not isinstance(found, list) or not all(is_place(one) for one in found):
+            raise ValueError("it is no list of tensors")
+    except (KeyError, ValueError, RecursionError) as problem:
+        raise DataError(f"the list of the tensors of a message cannot be read ({problem!r}).") from None
+    return found, data
+
+
+def is_place(one: Any) -> bool:
+    """Whether this is the name of a tensor, or the name, kind and shape of a small one."""
+    if not isinstance(one, list) or len(one) not in (1, 3) or not all(isinstance(text, str) for text in one[:2]):
+        return False
+    return len(one) == 1 or (isinstance(one[2], list) and all(type(side) is int for side in one[2]))
+
+
+def another_program() -> DataError:
+    """The error for a message that fedwinnow did not write."""
+    return DataError("a message does not have the records of fedwinnow: another program may be talking to this run.")
 
 
 def facts_in(content: RecordDict) -> dict[str, Any]:
     """The facts of a message alone."""
     facts = content.get(FACTS)
     if not isinstance(facts, ConfigRecord):
-        raise DataError("a message does not have the records of fedwinnow: another program may be talking to this run.")
+        raise another_program()
     try:
         text = str(facts["json"])
         if len(text) > LONGEST_FACTS:
@@ -86,25 +142,55 @@ def reply_of(site: Site, message: Message) -> Message:
     return Message(to_records(said | site.ledger.told(), sent, {}), reply_to=message)
 
 
-def to_array(value: Tensor) -> Array:
-    """One tensor as its bytes."""
+def kind_of(value: Tensor) -> str:
+    """The name of a tensor's kind of numbers; an error for one that does not travel."""
     kind = str(value.dtype).removeprefix("torch.")
     if kind not in KINDS:
         raise DataError(f"a tensor of {value.dtype} was to be sent; allowed: {', '.join(KINDS)}.")
+    return kind
+
+
+def bytes_of(value: Tensor) -> bytes:
+    """The numbers of a tensor as they are in memory."""
     flat = value.detach().cpu().contiguous().reshape(-1)
-    return Array(kind, tuple(value.shape), RAW, flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+
+
+def to_array(value: Tensor) -> Array:
+    """One tensor as its bytes."""
+    return Array(kind_of(value), tuple(value.shape), RAW, bytes_of(value))
 
 
 def from_array(key: str, array: Array) -> Tensor:
-    """One tensor from its bytes; the stated shape must match the number of bytes before memory is taken."""
-    if array.stype != RAW or array.dtype not in KINDS:
+    """One tensor from its bytes."""
+    if array.stype != RAW:
         raise DataError(f"'{key}' came as {array.stype!r} of {array.dtype!r}; allowed: {RAW} of {', '.join(KINDS)}.")
-    kind, shape = KINDS[array.dtype], tuple(array.shape)
-    needed = math.prod(shape) * kind.itemsize
-    if any(side < 0 for side in shape) or needed != len(array.data):
-        raise DataError(f"'{key}' claims the shape {shape} of {array.dtype}, but {len(array.data)} bytes came.")
-    if not array.data:
-        return torch.empty(shape, dtype=kind)
+    shape = tuple(array.shape)
+    if size_of(key, array.dtype, shape, len(array.data)) != len(array.data):
+        raise untrue(key, array.dtype, shape, len(array.data))
+    return tensor_of(key, array.dtype, shape, array.data)
+
+
+def size_of(key: str, kind: str, shape: Sequence[int], there: int) -> int:
+    """How many bytes a tensor has; its stated shape must not need more than there are, before memory is taken."""
+    if kind not in KINDS:
+        raise DataError(f"'{key}' came as {kind!r}; allowed: {', '.join(KINDS)}.")
+    needed = math.prod(shape) * KINDS[kind].itemsize
+    if any(side < 0 for side in shape) or needed > there:
+        raise untrue(key, kind, shape, there)
+    return needed
+
+
+def untrue(key: str, kind: str, shape: Sequence[int], there: int) -> DataError:
+    """The error for a shape that does not fit the bytes."""
+    return DataError(f"'{key}' claims the shape {str(tuple(shape))[:200]} of {kind}, but {there} bytes came.")
+
+
+def tensor_of(key: str, name: str, shape: Sequence[int], data: bytes) -> Tensor:
+    """A tensor from as many bytes as its shape needs."""
+    kind = KINDS[name]
+    if not data:
+        return torch.empty(tuple(shape), dtype=kind)
     if kind is torch.bool:  # torch would not refuse bytes other than 0 and 1
-        return torch.frombuffer(bytearray(array.data), dtype=torch.uint8).ne(0).reshape(shape)
-    return torch.frombuffer(bytearray(array.data), dtype=kind).reshape(shape)
+        return torch.frombuffer(bytearray(data), dtype=torch.uint8).ne(0).reshape(tuple(shape))
+    return torch.frombuffer(bytearray(data), dtype=kind).reshape(tuple(shape))
