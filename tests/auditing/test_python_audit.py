@@ -123,6 +123,18 @@ def test_a_scene_is_audited_as_it_is(tmp_path):
         fedwinnow.audit(scene=3)
 
 
+@pytest.mark.parametrize("name", ["labels", "sites", "ids", "groups"])
+def test_what_would_not_be_used_is_refused(name, tmp_path):
+    with pytest.raises(UsageError, match=f"^{name}= was given beside data=digits, which has its own"):
+        fedwinnow.audit(data="digits", clients=None if name == "sites" else 2, **{name: [0]})
+    with pytest.raises(UsageError, match=f"^{name}= was given with run=, whose model is trained already"):
+        fedwinnow.audit(run=tmp_path, **{name: [0]})
+    with pytest.raises(UsageError, match="ids= was given beside data that has its labels with it"):
+        fedwinnow.audit((np.zeros((4, 2)), [0, 1, 0, 1]), clients=2, ids=[1, 2, 3, 4])
+    with pytest.raises(UsageError, match="samples were given twice"):
+        fedwinnow.audit(np.zeros((4, 2)), [0, 1, 0, 1], data="digits", clients=2)
+
+
 def test_nothing_to_audit_is_an_error():
     with pytest.raises(UsageError, match="nothing to audit"):
         fedwinnow.audit()

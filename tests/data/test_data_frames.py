@@ -84,6 +84,13 @@ def test_a_trained_model_reads_a_new_frame(tmp_path):
     assert result.predict(given.iloc[:7]).tolist() == whole[:7].tolist()
 
 
+def test_the_rounds_of_a_run_as_a_frame(tmp_path):
+    result = fedwinnow.run(data=frame(), label="diagnosis", out=tmp_path, **SMALL | {"rounds": 2, "test": 0.3})
+    found = result.frame()
+    assert found["round"].tolist() == [1, 2]
+    assert found["accuracy"].tolist() == result.curve("accuracy")[1].tolist()
+
+
 def test_a_second_frame_is_the_test_part():
     one, other = frame().iloc[:40], frame().iloc[40:]
     for both in ((one, other), [one, other], {"train": one, "test": other}):

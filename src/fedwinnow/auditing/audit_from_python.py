@@ -195,6 +195,7 @@ class AuditResult:
 
 
 TRAINING = tuple(settings_in(Experiment))
+PER_SAMPLE = ("labels", "sites", "ids", "groups")
 GROUPS = {
     "What is audited, and how:": tuple(
         name for name in inspect.signature(AuditKeywords).parameters if name not in TRAINING
@@ -231,12 +232,14 @@ def audited(
     choices = choices_of(asked.threshold, asked.expected_false_alarms, asked.self_test, asked.budget)
     execution = taken(Execution, asked)
     if asked.run is not None:
-        trained = ("x", "site", "group", *TRAINING)
+        trained = ("x", "site", "group", *PER_SAMPLE, *TRAINING)
         if beside := [name for name in trained if given.get(name) is not None]:
             raise UsageError(f"{beside[0]}= was given with run=, whose model is trained already; leave it out.")
         return carried_out(settings_of_run(Path(asked.run), asked.judge, choices), asked.out, execution, watchers)
     if asked.sites is not None and asked.clients is not None:
         raise UsageError("sites= and clients= exclude each other: you say who holds what, or chance does.")
+    if asked.x is not None and asked.data is not None:
+        raise UsageError("samples were given twice, as the first argument and as data=; leave one of them out.")
     named = isinstance(asked.data, str | Path | dict | Part | None)  # not a pair (training, test)
     data, x, about = asked.data, asked.x if named else asked.data, None
     who, together = one_of(asked, "sites", "site"), one_of(asked, "groups", "group")
@@ -245,18 +248,16 @@ def audited(
     elif x is not None and (asked.labels is not None or not has_labels(x)):
         data = from_arrays(x, asked.labels, sites=who, ids=asked.ids, groups=together)
     elif x is not None:
+        refuse_values(asked, ("ids",), "beside data that has its labels with it; leave it out.")
         data = understood_data(x, label=asked.labels, site=who, group=together)
+    else:
+        where = "beside a scene" if asked.scene is not None else f"beside data={data}"
+        refuse_values(asked, PER_SAMPLE, f"{where}, which has its own; leave it out.")
     if data is None and asked.scene is None:
         raise UsageError("nothing to audit was given; allowed: x and labels, data=, scene=, or run=.")
-    if asked.scene is not None:
-        for name in ("labels", "sites", "ids", "groups"):
-            if getattr(asked, name) is not None:
-                raise UsageError(f"{name}= was given beside a scene, which has its own; leave it out.")
-        if not isinstance(asked.scene, str | Path | Scene):
-            kind = type(asked.scene).__name__
-            raise UsageError(
-                f"scene= was given an object of the type {kind}; allowed: a Scene, or a saved one's folder."
-            )
+    if asked.scene is not None and not isinstance(asked.scene, str | Path | Scene):
+        kind = type(asked.scene).__name__
+        raise UsageError(f"scene= was given an object of the type {kind}; allowed: a Scene, or a saved one's folder.")
     asked = replace(asked, optimizer=understood_optimizer(asked.optimizer))
     made = settings_asked(asked, data, choices)
     found = carried_out(made, asked.out, execution, watchers, *(about or ()))
@@ -298,6 +299,13 @@ def sample_count(made: AuditSettings, outcome: AuditOutcome) -> int:
 def has_labels(x: Any) -> bool:
     """Whether a program gave samples and labels in one: a tuple, or a data set of torch or of Hugging Face."""
     return isinstance(x, tuple) or not (isinstance(x, list) or hasattr(x, "__array__") or hasattr(x, "detach"))
+
+
+def refuse_values(asked: AuditKeywords, names: tuple[str, ...], why: str) -> None:
+    """Refuse values per sample that would not be used."""
+    for name in names:
+        if getattr(asked, name) is not None:
+            raise UsageError(f"{name}= was given {why}")
 
 
 def one_of(asked: AuditKeywords, name: str, other: str) -> Any:
