@@ -13,8 +13,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from fedwinnow.study.table_layout import Layout, common_settings, what_columns_are
-
 from fedwinnow.experiment.settings import Experiment
 from fedwinnow.experiment.summary import plain
 from fedwinnow.federation.method import find_method
