@@ -184,7 +184,7 @@ scene import | 2 | --from is missing
 scene import --from fake.npz | 3 | fake.npz ... not an archive
 scene import --from without.npz | 3 | the array 'client' is missing
 # the audit
-audit | 2 | nothing to audit ... --data, or --run
+audit | 2 | nothing to audit ... --data, --scene, or --run
 audit {TABLE} --out new | 2 | Give --site COLUMN ... --clients N
 audit {TABLE} --site hospitl --out new | 3 | Did you mean 'hospital'?
 audit {TABLE} --clients 0 --out new | 2 | --clients 0 ... 1 or more
