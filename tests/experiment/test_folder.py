@@ -29,6 +29,7 @@ FILES = {
     "input.json",
     "scene.npz",
     "scene.json",
+    "scene.csv",
     "rounds.jsonl",
     "summary.json",
     "clients.csv",

@@ -11,9 +11,10 @@ import torch
 
 from by_hand import identity, one_client, one_server
 from fedwinnow.experiment.play import Execution
+from fedwinnow.federation import server as server_module
 from fedwinnow.federation.client import clip_norm
 from fedwinnow.federation.host import Task
-from fedwinnow.federation.ledger import TooFew, without_small_classes
+from fedwinnow.federation.ledger import Ledger, TooFew, without_small_classes
 from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.method import Method, find_method
 from stages import ready
@@ -167,3 +168,25 @@ def test_memories_beyond_what_may_be_held_are_files_at_once(tmp_path):
     assert memory.held == {}
     assert memory.held_bytes == 0
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("levels", [0, 5])
+def test_who_takes_part_is_who_comes_first_in_the_order_of_luck(monkeypatch, levels):
+    """Also where two have the same luck."""
+    usual = server_module.uniforms
+    if levels:
+        monkeypatch.setattr(server_module, "uniforms", lambda *given: np.floor(usual(*given) * levels) / levels)
+    for pool in ([4], [2, 3, 9], list(range(5, 60))):
+        luck = server_module.uniforms(3, "participants", 7, np.asarray(pool))
+        order = [pool[place] for place in np.argsort(luck, kind="stable")]
+        for count in {1, 2, len(pool) // 2 + 1, len(pool), len(pool) + 4}:
+            assert server_module.drawn(3, 7, pool, count) == sorted(order[:count])
+
+
+def test_a_copy_of_the_ledger_stays_what_it_is():
+    ledger = Ledger({"weights": "model"})
+    ledger.record("a", {"weights": torch.zeros(2)})
+    before = dict(ledger.entries)
+    ledger.record("a", {"weights": torch.zeros(2)})
+    assert before == {"a": {"weights": [1, 8]}}
+    assert ledger.entries == {"a": {"weights": [2, 16]}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from fedwinnow.data.dataset import Dataset, Resident, Samples
 from fedwinnow.errors import DataError, FedwinnowWarning, UsageError
-from fedwinnow.scene.scene import Scene, export_scene, import_scene
+from fedwinnow.scene.scene import Scene, describe_scene, export_scene, import_scene
 
 
 def toy(samples: int = 200, classes: int = 4, trusted: bool = True, **more) -> Dataset:
@@ -108,9 +109,34 @@ def test_saved_and_read_back_without_loss(tmp_path):
         assert np.array_equal(first, second, equal_nan=True) if isinstance(first, np.ndarray) else first == second
     text = json.loads((tmp_path / "scene.json").read_text())
     assert text["realised_rate"] == pytest.approx(scene.realised_rate)
-    assert len(text["clients"]) == 5
+    assert "clients" not in text
+    lines = list(csv.DictReader((tmp_path / "scene.csv").open(newline="")))
+    assert [line["site"] for line in lines] == list(scene.site_names)
+    assert [int(line["samples"]) for line in lines] == scene.holdings.sizes.tolist()
+    assert [float(line["realised"]) for line in lines] == scene.realised.tolist()
     again.attach(toy())
     assert (again.site(2).given == scene.site(2).given).all()
+
+
+def test_a_scene_with_its_clients_in_the_description_is_read_as_before(tmp_path):
+    """Scenes of version 0.1 have no scene.csv."""
+    scene = make()
+    scene.save(tmp_path)
+    (tmp_path / "scene.csv").unlink()
+    with pytest.raises(DataError, match=r"scene\.csv"):
+        Scene.load(tmp_path)
+    (tmp_path / "scene.json").write_text(json.dumps(describe_scene(scene)))
+    again = Scene.load(tmp_path)
+    assert (again.hash, again.site_names, again.kinds) == (scene.hash, scene.site_names, scene.kinds)
+    assert np.array_equal(again.nominal, scene.nominal, equal_nan=True)
+
+
+@pytest.mark.parametrize("table", ["", "site,samples\na,1\n", "site,samples,kind,nominal,realised\na,1\n", "\xff"])
+def test_a_damaged_table_of_clients_is_named(tmp_path, table):
+    make().save(tmp_path)
+    (tmp_path / "scene.csv").write_bytes(table.encode("latin-1"))
+    with pytest.raises(DataError, match=r"scene\.csv"):
+        Scene.load(tmp_path)
 
 
 def test_a_scene_that_names_its_data_loads_it_again(tmp_path):

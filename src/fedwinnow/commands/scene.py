@@ -26,7 +26,7 @@ class SceneMake(SceneSettings, Flags):
     """
 
     seed: int = same(SiteSettings, "seed")
-    out: Path = setting(Path("scenes/scene"), "The folder for scene.npz and scene.json.")
+    out: Path = setting(Path("scenes/scene"), "The folder for scene.npz, scene.csv and scene.json.")
     config: Path | None = setting(None, "A TOML file with the same names; flags win over it.")
 
     def run(self) -> int:
@@ -129,7 +129,7 @@ class SceneImport(Flags):
     )
     test: float = same(SceneSettings, "test", "The share that was split off.")
     out: Path = Path("scenes/scene")
-    """The folder for scene.npz and scene.json."""
+    """The folder for scene.npz, scene.csv and scene.json."""
 
     def run(self) -> int:
         """Read, check, save and show."""

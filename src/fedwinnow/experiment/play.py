@@ -7,7 +7,6 @@ then up to a second of rounds is lost, and played again with the same result.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import inspect
@@ -68,6 +67,7 @@ if TYPE_CHECKING:
 Checkpoint = tuple[Payload, Payload, dict[str, Any]]  # global weights, server memory, facts
 HELD_BYTES = 1 << 28  # of memories that become files at checkpoints only
 APART = 1.0  # the shortest time between two checkpoints, in seconds
+VERSIONS = ("memory", "vault")  # which file is the last of each client
 COSTS = ("bytes_up", "bytes_down", "forward_samples", "backward_samples")
 
 
@@ -492,9 +492,9 @@ class Player:
         facts = {
             "round": self.done,
             "costs": dict(self.costs),
-            "memory": {str(client): name for client, name in sorted(self.federation.memory.versions.items())},
-            "vault": {str(client): name for client, name in sorted(self.server.vault.versions.items())},
-            "ledger": self.federation.ledger.entries,
+            "memory": dict(self.federation.memory.versions),
+            "vault": dict(self.server.vault.versions),
+            "ledger": dict(self.federation.ledger.entries),
             "set_aside": self.stage.aside.facts,
             **({} if self.budget is None else {"visits": dict(sorted(self.budget.asked.items()))}),
             **({"frozen": self.frozen} if self.frozen else {}),
@@ -503,14 +503,15 @@ class Player:
         if not copied:
             return self.server.weights, self.server.state, facts
         weights, state = ({k: v.clone() for k, v in part.items()} for part in (self.server.weights, self.server.state))
-        return weights, state, copy.deepcopy(facts)
+        return weights, state, facts
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Save the memories that a checkpoint needs, then the checkpoint, then delete other memories."""
         weights, state, facts = checkpoint
         for memory in self.memories_here:
             memory.settle(facts["vault" if memory is self.server.vault else "memory"].values())
-        self.folder.save_state(self.server.model, weights, state, facts)
+        written = {key: {str(client): facts[key][client] for client in sorted(facts[key])} for key in VERSIONS}
+        self.folder.save_state(self.server.model, weights, state, facts | written)
         self.unsaved, self.saved, self.on_disk = None, time.monotonic(), facts["round"]
         self.prune(facts)
 

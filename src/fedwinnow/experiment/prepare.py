@@ -96,7 +96,7 @@ def prepare(experiment: Experiment, scene: Scene | None = None, left_out: Mask |
     if left_out is not None:
         keep &= ~left_out
     holdings = restricted(scene.holdings, keep)
-    sites = dataclasses.replace(judged, holdings=holdings, given=scene.given[keep])
+    sites = dataclasses.replace(judged, holdings=holdings, given=scene.given if keep.all() else scene.given[keep])
     names, places = scene.site_names, np.flatnonzero(keep)
     if "pooled_data" in method.needs:
         order = np.argsort(holdings.rows, kind="stable")
@@ -195,8 +195,10 @@ def scene_of(given: Any) -> Scene:
 
 def hold_out(scene: Scene, share: float, seed: int) -> Mask:
     """Which holdings are kept for validation, a share of every client's samples; they keep their given labels."""
+    if not share:
+        return np.zeros(len(scene.given), bool)
     client, position = scene.holdings.client, scene.holdings.position
-    if share and scene.dataset.train.groups is not None:
+    if scene.dataset.train.groups is not None:
         return hold_out_groups(scene, scene.dataset.train.groups, share, seed)
     rank = rank_within(client, uniforms(seed, "validation", client, position))
     return np.asarray(rank < np.floor(share * scene.holdings.sizes[client] + 1e-9))
@@ -224,6 +226,8 @@ def allowed_by(method: Method, scene: Scene) -> Mask:
 
 def restricted(holdings: Holdings, keep: Mask) -> Holdings:
     """The same clients with only some of their holdings."""
+    if keep.all():
+        return holdings
     sizes = np.bincount(holdings.client[keep], minlength=holdings.clients)
     return Holdings(holdings.rows[keep], np.concatenate([[0], np.cumsum(sizes)]))
 

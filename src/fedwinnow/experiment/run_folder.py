@@ -54,6 +54,7 @@ MADE = (
     "environment.json",
     "input.json",
     "scene.json",
+    "scene.csv",
     "scene.npz",
     "rounds.jsonl",
     "clients.csv",

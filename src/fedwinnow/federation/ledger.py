@@ -25,12 +25,12 @@ class Ledger:
         self.entries = entries or {}  # site -> key -> [count, bytes]
 
     def record(self, site: str, reply: Payload) -> None:
-        """Add one reply."""
-        sent = self.entries.setdefault(site, {})
+        """Add one reply; the lines of a site are written anew, so a copy of `entries` stays what it is."""
+        sent = dict(self.entries.get(site, {}))
         for key, value in reply.items():
-            line = sent.setdefault(key, [0, 0])
-            line[0] += 1
-            line[1] += value.numel() * value.element_size()
+            count, size = sent.get(key, (0, 0))
+            sent[key] = [count + 1, size + value.numel() * value.element_size()]
+        self.entries[site] = sent
 
     def as_json(self) -> dict[str, Any]:
         """The content of ledger.json: what each key exposes and to whom; per site and key, count and bytes."""

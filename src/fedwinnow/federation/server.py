@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fedwinnow.federation.memory import Memory
 from fedwinnow.federation.server_samples import ServerSamples
 from fedwinnow.mathematics.aggregators import Collector
 from fedwinnow.mathematics.payload import FlatModel, Payload
-from fedwinnow.randomness import stream_key, uniforms
+from fedwinnow.randomness import Integers, stream_key, uniforms
 
 STEADY = "steady."  # the average that answers, in the server's memory
 SINCE = "steady_since"  # the round after which the average started again, if it did
@@ -65,6 +66,11 @@ class Server:
         """The samples that the server has."""
         return [bench for bench in (self.trusted, self.public) if bench is not None]
 
+    @cached_property
+    def pool(self) -> Integers:
+        """Who can take part, as an array: to make it anew in each round would take long with very many clients."""
+        return np.asarray(self.available)
+
     @property
     def per_round(self) -> int:
         """How many clients take part in an ordinary round: at least one, at most all."""
@@ -72,7 +78,7 @@ class Server:
 
     def sample(self, count: int | None = None, among: Sequence[int] | None = None) -> list[int]:
         """Clients drawn without replacement, ascending; the same for the same seed and round."""
-        pool = self.available if among is None else among
+        pool = self.pool if among is None else np.asarray(among)
         return drawn(self.seed, self.round, pool, self.per_round if count is None else count)
 
     @property
@@ -121,11 +127,16 @@ class Server:
         self.notes.update({name: plain(value) for name, value in facts.items()})
 
 
-def drawn(seed: int, round_number: int, pool: Sequence[int], count: int) -> list[int]:
+def drawn(seed: int, round_number: int, pool: Sequence[int] | Integers, count: int) -> list[int]:
     """So many clients of a round, drawn without replacement, ascending."""
     found = np.asarray(pool)
     luck = uniforms(seed, "participants", round_number, found)
-    return sorted(found[np.argsort(luck, kind="stable")][:count].tolist())
+    if count >= len(found):
+        return sorted(found.tolist())
+    last = np.partition(luck, count)[count]  # the smallest number that is not drawn, if no two are equal
+    first = luck < last
+    first[np.flatnonzero(luck == last)[: count - int(first.sum())]] = True
+    return sorted(found[first].tolist())
 
 
 def participants(participation: float, clients: int, available: int) -> int:

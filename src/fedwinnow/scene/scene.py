@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import hashlib
+import io
 import json
 import math
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +24,7 @@ from fedwinnow.data.dataset import Dataset, Features
 from fedwinnow.data.labels import warn_of_look_alikes
 from fedwinnow.data.source_files import read_npz
 from fedwinnow.errors import DataError, UsageError, speaks_python
-from fedwinnow.files import FORMAT, Form, Maybe, check_format, demand, json_of, replacing, write_text
+from fedwinnow.files import FORMAT, Form, Maybe, check_format, demand, json_of, replacing, text_of, write_text
 from fedwinnow.options import Part
 from fedwinnow.randomness import Floats, Integers
 from fedwinnow.scene.holdings import Holdings
@@ -277,13 +281,13 @@ class Scene:
         arrays = [self.holdings.rows, self.holdings.offsets, self.given]
         for values in arrays if self.true is None else [*arrays, self.true]:
             digest.update(len(values).to_bytes(8, "little"))
-            digest.update(values.astype("<i8").tobytes())
+            digest.update(np.ascontiguousarray(values, "<i8").data)
         return digest.hexdigest()
 
     # --- files -----------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> None:
-        """Write scene.npz and scene.json into a folder; each file is whole or absent."""
+        """Write scene.npz, scene.csv and scene.json into a folder; each file is whole or absent."""
         save_description(self, Path(folder))
         save_arrays(self, Path(folder))
 
@@ -317,13 +321,29 @@ FORM: Form = {
     "seed": int,
     "partition": str,
     "noise": str,
-    "clients": [{"site": str, "kind": str, "nominal": Maybe(float)}],
+    "clients?": [{"site": str, "kind": str, "nominal": Maybe(float)}],  # in a table of its own since format 2
 }
+TABLE = "scene.csv"
+COLUMNS = ("site", "samples", "kind", "nominal", "realised")
 
 
 def describe_scene(scene: Scene) -> dict[str, Any]:
     """Everything about a scene but its arrays; an unknown number is null."""
-    sizes = scene.holdings.sizes
+    clients = [
+        {**dict(zip(COLUMNS, line, strict=True)), "nominal": or_null(line[3]), "realised": or_null(line[4])}
+        for line in lines_of_clients(scene)
+    ]
+    return {**describe_whole(scene), "clients": clients}
+
+
+def lines_of_clients(scene: Scene) -> Iterator[tuple[str, int, str, float, float]]:
+    """A line of the table for every client."""
+    sizes, nominal, realised = (values.tolist() for values in (scene.holdings.sizes, scene.nominal, scene.realised))
+    return zip(scene.site_names, sizes, scene.kinds, nominal, realised, strict=True)
+
+
+def describe_whole(scene: Scene) -> dict[str, Any]:
+    """What is true of a scene as a whole."""
     return {
         "format": FORMAT,
         "hash": scene.hash,
@@ -335,12 +355,6 @@ def describe_scene(scene: Scene) -> dict[str, Any]:
         "nominal_rate": or_null(scene.nominal_rate),
         "realised_rate": or_null(scene.realised_rate),
         "transitions": None if scene.true is None else scene.transitions().tolist(),
-        "clients": [
-            {"site": name, "samples": size, "kind": kind, "nominal": or_null(nominal), "realised": or_null(realised)}
-            for name, size, kind, nominal, realised in zip(
-                scene.site_names, sizes.tolist(), scene.kinds, scene.nominal, scene.realised, strict=True
-            )
-        ],
     }
 
 
@@ -350,9 +364,18 @@ def or_null(number: float) -> float | None:
 
 
 def save_description(scene: Scene, folder: Path) -> None:
-    """Write scene.json, which has nothing about single samples."""
+    """Write scene.csv, with a line per client, and scene.json; both have nothing about single samples."""
     try:
-        write_text(folder / "scene.json", json.dumps(describe_scene(scene), indent=1) + "\n")
+        with replacing(folder / TABLE) as stream:
+            text = io.TextIOWrapper(stream, "utf-8", newline="")
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            writer.writerows(
+                (name, size, kind, *("" if math.isnan(rate) else repr(rate) for rate in rates))
+                for name, size, kind, *rates in lines_of_clients(scene)
+            )
+            text.detach()  # writes what is left; `stream` is closed by who opened it
+        write_text(folder / "scene.json", json.dumps(describe_whole(scene), indent=1) + "\n")
     except OSError as problem:
         raise DataError(f"{folder}: the scene cannot be written: {problem.strerror or problem}") from None
 
@@ -371,7 +394,7 @@ def save_arrays(scene: Scene, folder: Path) -> None:
 
 
 def load_scene(folder: Path) -> Scene:
-    """Read both files back and check that they belong together."""
+    """Read the files back and check that they belong together."""
     if not (folder / "scene.json").is_file():
         raise DataError(
             f"{folder}: not the folder of a scene (it has no scene.json). Make one: fedwinnow scene make --out {folder}"
@@ -382,7 +405,7 @@ def load_scene(folder: Path) -> Scene:
     arrays = read_arrays(folder / "scene.npz", ("rows", "offsets", "given"), ("true",))
     try:
         reference = {**text["data"], "class_names": tuple(text["data"]["class_names"])}
-        clients = text["clients"]
+        names, kinds, nominal = read_clients(folder / TABLE, text.get("clients"))
         scene = Scene(
             data=DataReference(**reference),
             seed=int(text["seed"]),
@@ -392,9 +415,9 @@ def load_scene(folder: Path) -> Scene:
             holdings=Holdings(arrays["rows"], arrays["offsets"]),
             given=arrays["given"],
             true=arrays.get("true"),
-            nominal=np.array([math.nan if c["nominal"] is None else c["nominal"] for c in clients], np.float64),
-            kinds=tuple(str(client["kind"]) for client in clients),
-            site_names=tuple(str(client["site"]) for client in clients),
+            nominal=nominal,
+            kinds=kinds,
+            site_names=names,
         )
         same = text["hash"] == scene.hash and len(scene.nominal) == scene.clients
         same = same and int(scene.given.max(initial=0)) < scene.classes
@@ -403,6 +426,24 @@ def load_scene(folder: Path) -> Scene:
     if not same:
         raise DataError(f"{folder}: scene.npz and scene.json do not belong together (their hashes differ).")
     return scene
+
+
+def read_clients(path: Path, listed: list[dict[str, Any]] | None) -> tuple[tuple[str, ...], tuple[str, ...], Floats]:
+    """The name, the kind and the nominal rate of each client; older scenes have a list of them in scene.json."""
+    if listed is not None:
+        rates = [math.nan if client["nominal"] is None else client["nominal"] for client in listed]
+        names, kinds = ([str(client[key]) for client in listed] for key in ("site", "kind"))
+        return tuple(names), tuple(kinds), np.array(rates, np.float64)
+    try:
+        with io.StringIO(text_of(path), newline="") as text:
+            reader = csv.reader(text)
+            if (head := tuple(next(reader, ()))) != COLUMNS:
+                raise ValueError(f"its columns are {', '.join(head) or 'missing'}; allowed: {', '.join(COLUMNS)}")
+            lines = [(site, kind, float(rate or "nan")) for site, _, kind, rate, _ in reader]
+    except (ValueError, csv.Error) as problem:
+        raise DataError(f"{path}: not the table of a scene ({problem}).") from None
+    nominal = np.array([rate for _, _, rate in lines], np.float64)
+    return tuple(site for site, _, _ in lines), tuple(sys.intern(kind) for _, kind, _ in lines), nominal
 
 
 def read_arrays(path: Path, needed: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, NDArray[np.int64]]:
