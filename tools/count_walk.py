@@ -16,6 +16,7 @@ from typing import Any
 
 import fedwinnow
 from fedwinnow.cli import dispatch
+from fedwinnow.experiment import play
 from fedwinnow.experiment.play import Player
 
 ROOT = str(Path(fedwinnow.__file__).parent)
@@ -45,7 +46,7 @@ def watched(action: Callable[[], Any]) -> Walk:
 def round_walk() -> Walk:
     """One round of FedDiv with one client."""
     found: Walk = {}
-    usual = Player.one_round
+    usual, apart = Player.one_round, play.APART
 
     def one_round(player: Player, number: int) -> None:
         if number == COUNTED:
@@ -54,6 +55,7 @@ def round_walk() -> Walk:
             usual(player, number)
 
     Player.one_round = one_round  # type: ignore[method-assign]
+    play.APART = 0.0  # a checkpoint in every round, however long the last one is ago
     try:
         with tempfile.TemporaryDirectory() as folder:
             settings: dict[str, Any] = {"clients": 1, "participation": 1.0, "rounds": COUNTED + 1, "epochs": 1}
@@ -61,6 +63,7 @@ def round_walk() -> Walk:
             fedwinnow.run(out=Path(folder) / "run", **settings)
     finally:
         Player.one_round = usual  # type: ignore[method-assign]
+        play.APART = apart
     return found
 
 
