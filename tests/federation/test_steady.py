@@ -196,7 +196,7 @@ def test_the_average_judges_and_the_global_model_trains(tmp_path, monkeypatch):
     trained = prepare(Experiment(**settings("gce") | {"participation": 1.0}))
     for number, tasks in enumerate(folds, start=1):
         state = load_file(tmp_path / f"fold-{number}" / "state.safetensors")
-        assert {task.ask for task in tasks} == {"train", "judge", "predict", "audit"}
+        assert {task.ask for task in tasks} == {"train", "predict", "audit"}
         for task in tasks:
             if task.ask != "train":
                 assert torch.equal(task.payload["weights"], model_in(state))

@@ -410,6 +410,7 @@ class Player:
         for memory in self.memories_here:
             memory.check()
         self.folder.keep_rounds(self.done)
+        self.folder.show_facts(facts)
         self.prune(facts)
         self.federation.ledger.entries = facts["ledger"]
         if self.budget is not None:

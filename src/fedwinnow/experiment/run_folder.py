@@ -286,7 +286,11 @@ class RunFolder:
                 settle(self.path / "rounds.jsonl")
             with replacing(self.path / "state.safetensors") as stream:
                 stream.writelines(seal(tensors, facts))
-            write_text(self.path / "state.json", json.dumps(facts, sort_keys=True) + "\n", durable=False)
+            self.show_facts(facts)
+
+    def show_facts(self, facts: dict[str, Any]) -> None:
+        """The facts of the last checkpoint for people to read; after a kill they may be those of the one before."""
+        write_text(self.path / "state.json", json.dumps(facts, sort_keys=True) + "\n", durable=False)
 
     def save_frozen(self, models: list[FlatModel]) -> None:
         """What is frozen in the models, once: with it and a checkpoint, the whole model can be built without its code.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +46,7 @@ class Server:
     # Begins the merge of a round where the mean is noisy; None: the aggregator of the method does.
     release: Callable[[], Collector] | None = None
     notes: dict[str, Any] = field(default_factory=dict)  # goes into this round's line of rounds.jsonl
+    drawn_from: tuple[tuple[int, ...], Integers] = ((), np.zeros(0, np.int64))  # `available` when it was last used
 
     def begin(self, round_number: int) -> None:
         """A new round."""
@@ -66,10 +66,14 @@ class Server:
         """The samples that the server has."""
         return [bench for bench in (self.trusted, self.public) if bench is not None]
 
-    @cached_property
+    @property
     def pool(self) -> Integers:
         """Who can take part, as an array: to make it anew in each round would take long with very many clients."""
-        return np.asarray(self.available)
+        made_of, pool = self.drawn_from
+        if made_of is not self.available:
+            pool = np.asarray(self.available)
+            self.drawn_from = (self.available, pool)
+        return pool
 
     @property
     def per_round(self) -> int:

@@ -35,7 +35,7 @@ from fedwinnow.models.make_model import in_turn, is_own
 from fedwinnow.models.model import Shape
 from fedwinnow.options import parse_spec
 from fedwinnow.randomness import Floats
-from fedwinnow.scene.scene import Scene
+from fedwinnow.scene.scene import TABLE, Scene, read_clients
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,8 +265,8 @@ def restored(run: RunFolder, shape: Shape, setup: Setup) -> tuple[Server, Memory
 
 def site_names(run: RunFolder) -> list[str]:
     """The names of the sites, in their order."""
-    described = run.read_json("scene.json") or {}
-    return [str(client["site"]) for client in described.get("clients", [])]
+    described = run.read_json("scene.json")
+    return [] if described is None else list(read_clients(run.path / TABLE, described.get("clients"))[0])
 
 
 def site_number(run: RunFolder, memory: Memory, site: str | None) -> int:
