@@ -83,7 +83,7 @@ HOSPITALS = {"site-a": "north", "site-b": "south", "site-c": "a/../<b>east"}
 
 def tables_of_hospitals(folder: Path) -> None:
     """A table per site, one of all sites together, one of the coordinator, and the schema of them all."""
-    rows = lines(write_patients(folder / "patients.csv"))
+    rows = lines(write_patients(folder / "patients.csv", rows=450))
     # Two rows of each patient, who must not be judged by models that know the other row.
     kept = ("patient", "diagnosis", "age", "pressure")
     tables: dict[str, list[dict[str, str]]] = {}
