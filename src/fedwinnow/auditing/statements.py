@@ -127,7 +127,8 @@ def some_wrong(finding: SiteFinding, least: int, most: int | None) -> str:
     more = finding.rate > finding.common
     why = (
         "Labels of this site differ from what the models say more often than those of other sites, also where the "
-        "models are sure, so that somewhat harder samples do not explain it. If its samples are not useless, "
+        "models are sure, so that somewhat harder samples do not explain it. Unless its samples were exchanged or are "
+        "useless, "
         if more
         else "Even where the models are sure, some labels differ from what they say, so "
     )
