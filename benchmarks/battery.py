@@ -263,6 +263,13 @@ def battery(asked: argparse.Namespace) -> None:
         (RESULTS / "battery.md").write_text(text, encoding="utf-8")
 
 
+def play_smallest(out: Path) -> None:
+    """The least battery, for what is measured after one."""
+    asked = argparse.Namespace(development=False, out=out, only=SMALLEST, seeds=[0], jobs=1, first=None)
+    asked.again = asked.collect = False
+    battery(asked)
+
+
 def worked_off(todo: list[tuple[Case, int]], out: Path, jobs: int) -> Any:
     """The lines of these cases, in the order in which they are ready."""
     if jobs < 2:

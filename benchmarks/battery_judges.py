@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from benchmarks.audits import keep
-from benchmarks.battery import RESULTS, SMALLEST, Saved, battery, lines_of, saved_in, settings_of, shown
+from benchmarks.battery import RESULTS, Saved, lines_of, play_smallest, saved_in, settings_of, shown
 from benchmarks.battery_cases import Case
 from benchmarks.results import machine
 from fedwinnow.auditing.judges import CANDIDATES, TINY, against, margin
@@ -43,9 +43,7 @@ def main(words: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         out = asked.out or Path(folder)
         if asked.smallest:
-            again = argparse.Namespace(development=False, out=out, only=SMALLEST, seeds=[0], jobs=1, first=None)
-            again.again = again.collect = False
-            battery(again)
+            play_smallest(out)
         path = out / "judges.csv"
         done = {(line["case"], line["seed"]) for line in lines_of(path)}
         for line in lines_of(out / "battery.csv"):

@@ -19,18 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.audits import keep
-from benchmarks.battery import (
-    RESULTS,
-    SIGNAL,
-    SMALLEST,
-    battery,
-    lines_of,
-    number,
-    said_of,
-    saved_in,
-    shown,
-    values,
-)
+from benchmarks.battery import RESULTS, SIGNAL, lines_of, number, play_smallest, said_of, saved_in, shown, values
 from benchmarks.looks import FIGURES, measure_looks
 from benchmarks.results import machine
 from fedwinnow.auditing.audit_folder import TOO_FEW
@@ -51,11 +40,7 @@ def main(words: list[str] | None = None) -> None:
         out = asked.out or Path(folder)
         if asked.smallest:
             asked.runs = 1
-            again = argparse.Namespace(
-                development=False, out=out, only=SMALLEST, seeds=[0], jobs=1, first=None, again=False
-            )
-            again.collect = False
-            battery(again)
+            play_smallest(out)
         print(text := measured(asked, out))
         if asked.collect:
             path = file_of(asked, out)

@@ -1,4 +1,4 @@
-"""Folders of their own for every test that looks for published files."""
+"""What tests of data begin with: folders of their own for published files, and a table in a file."""
 
 from __future__ import annotations
 
@@ -16,3 +16,15 @@ def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FEDWINNOW_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FEDWINNOW_OFFLINE", "1")
     return folder
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    """Writes a table for a test; its path comes back."""
+
+    def writer(text: str | bytes, name: str = "table.csv") -> Path:
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return writer

@@ -21,27 +21,9 @@ from fedwinnow.data.sources.csv import Csv
 from fedwinnow.data.table_reading import TextTable, read_csv
 from fedwinnow.data.tokens import token_ids
 from fedwinnow.errors import DataError, FedwinnowError, FedwinnowWarning, UsageError
+from loaded_tables import load_csv, rows
 
 PLAIN = "age,label\n1,yes\n3,no\n"
-
-
-@pytest.fixture
-def write(tmp_path: Path):
-    def writer(text: str | bytes, name: str = "table.csv") -> Path:
-        path = tmp_path / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    return writer
-
-
-def load_csv(path: Path, **options):
-    return load({"kind": "csv", "path": path, "label": "label", **options})
-
-
-def rows(dataset, part: str = "train") -> list[list[float]]:
-    samples = getattr(dataset, part)
-    return samples.features.take(np.arange(len(samples))).tolist()
 
 
 def test_a_numeric_column_is_standardised_and_the_row_number_is_the_id(write):

@@ -6,7 +6,6 @@ import io
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fedwinnow.auditing.applying.changes import Change
@@ -16,16 +15,7 @@ from fedwinnow.data.load import load
 from fedwinnow.data.sources.csv import Csv
 from fedwinnow.data.sources.excel import Excel
 from fedwinnow.errors import DataError, FedwinnowWarning
-
-
-@pytest.fixture
-def write(tmp_path: Path):
-    def writer(text: str | bytes, name: str = "table.csv") -> Path:
-        path = tmp_path / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    return writer
+from loaded_tables import load_csv, rows, silent
 
 
 @pytest.fixture
@@ -45,20 +35,6 @@ def workbook(tmp_path: Path):
         return tmp_path / "a.xlsx"
 
     return maker
-
-
-def rows(dataset) -> list[list[float]]:
-    return dataset.train.features.take(np.arange(len(dataset.train))).tolist()
-
-
-def load_csv(path: Path, **options):
-    return load({"kind": "csv", "path": path, "label": "label", **options})
-
-
-def silent(path: Path, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        return load_csv(path, **options)
 
 
 def refused(path: Path, **options) -> str:

@@ -15,36 +15,12 @@ from hypothesis import strategies as st
 from fedwinnow.data.cell_values import numbers_and_unit, numbers_of
 from fedwinnow.data.column import Column
 from fedwinnow.data.dates import as_date
-from fedwinnow.data.load import load
 from fedwinnow.data.number_forms import number_in
 from fedwinnow.data.schema import TableSchema
 from fedwinnow.data.sources.csv import Csv
 from fedwinnow.data.table_reading import TextTable
 from fedwinnow.errors import DataError, FedwinnowWarning
-
-
-@pytest.fixture
-def write(tmp_path: Path):
-    def writer(text: str, name: str = "table.csv") -> Path:
-        path = tmp_path / name
-        path.write_bytes(text.encode())
-        return path
-
-    return writer
-
-
-def rows(dataset) -> list[list[float]]:
-    return dataset.train.features.take(np.arange(len(dataset.train))).tolist()
-
-
-def load_csv(path: Path, **options):
-    return load({"kind": "csv", "path": path, "label": "label", **options})
-
-
-def silent(path: Path, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        return load_csv(path, **options)
+from loaded_tables import load_csv, rows, silent
 
 
 def table_of(cells, decimal: str = ".", asked: str = "auto", **more) -> TextTable:
